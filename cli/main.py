@@ -49,8 +49,14 @@ COMMANDS = {
     "events": LazyCommand("cli.commands.events:events", "Show recent events, or follow new ones."),
     "move": LazyCommand("cli.commands.operations:move", "Pin a stream to a member; its owner hands it over."),
     "drain": LazyCommand("cli.commands.operations:drain", "Hand over all streams of a member and remove it."),
+    "undrain": LazyCommand("cli.commands.operations:undrain", "Make a draining member take streams again."),
+    "unpin": LazyCommand("cli.commands.operations:unpin", "Remove the pin of a stream."),
     "rebalance": LazyCommand("cli.commands.operations:rebalance", "Remove all pins; even out the shares."),
-    "operations": LazyCommand("cli.commands.operations:operations", "List moves, drains and rebalances."),
+    "pause": LazyCommand("cli.commands.operations:pause", "Make a group read nothing for now."),
+    "resume": LazyCommand("cli.commands.operations:resume", "Make a paused group read again."),
+    "operations": LazyCommand(
+        "cli.commands.operations:operations", "List what operators asked for, or cancel it."
+    ),
     "lag": LazyCommand("cli.commands.show:lag", "Show each stream's lag, like kafka-consumer-groups."),
     "jobs": LazyCommand("cli.commands.jobs:jobs", "List the Spark jobs."),
     "run": LazyCommand("cli.commands.jobs:run", "Run Spark jobs."),

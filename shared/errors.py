@@ -13,6 +13,8 @@ race is a `False`, not an error.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class BatonError(Exception):
     """Something went wrong in Baton."""
@@ -51,7 +53,14 @@ class SettingsInvalid(InvalidInput):
 
 
 class Conflict(BatonError):
-    """The world is not as the request assumes; look again."""
+    """The world is not as the request assumes; look again.
+
+    `members`: what programs need to know of it, like {"run": id} of the run that is in the way.
+    """
+
+    def __init__(self, detail: str = "", *, members: Mapping[str, str] | None = None) -> None:
+        self.members = dict(members or {})
+        super().__init__(detail or (type(self).__doc__ or "").partition("\n")[0])
 
 
 class NotOwner(Conflict):

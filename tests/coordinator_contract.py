@@ -13,7 +13,7 @@ import pytest
 
 from services.consumer.adapters.zookeeper.coordinator import ZooKeeperCoordinator
 from shared.errors import InvalidInput
-from shared.model.cluster import ClaimNode, MemberNode, StreamNode, View
+from shared.model.cluster import UNREADABLE_PAUSE, ClaimNode, MemberNode, PauseNode, StreamNode, View
 from shared.model.group import GroupSettings
 
 COUNT = 13
@@ -63,6 +63,22 @@ class CoordinatorContract:
         assert view.members["b"].address == "http://b"
         assert after.members == {"a": node(a)}
         assert await a.claim(3) == 2
+
+    async def test_a_pause_is_in_the_next_view(self, open_coordinator: OpenCoordinator) -> None:
+        """Members notice that the group is paused and resumed; an unreadable pause pauses all the same."""
+        a, b = await open_coordinator("a"), await open_coordinator("b")
+        path, znodes = a._names.pause(a.group), a._zookeeper
+        before = await b.view()
+        await znodes.create(path, b'{"who":"ann","since":7,"reason":"a bad deploy"}')
+        paused = await viewed(b, lambda view: view.pause is not None)
+        await znodes.set(path, b"[")
+        torn = await viewed(b, lambda view: view.pause == UNREADABLE_PAUSE)
+        await znodes.delete(path)
+        resumed = await viewed(b, lambda view: view.pause is None)
+
+        assert before.pause is resumed.pause is None
+        assert paused.pause == PauseNode(who="ann", since=7, reason="a bad deploy")
+        assert torn.pins == {}
 
     async def test_pins_are_in_the_next_view(self, open_coordinator: OpenCoordinator) -> None:
         """Members notice when pins are created, written and deleted; unreadable pins count as no pins."""

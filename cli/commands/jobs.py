@@ -123,7 +123,7 @@ def schedules(url: str, output: str) -> None:
 @control_options
 def cancel(run_id: str, url: str, output: str) -> None:
     """Cancel a RUN and stop its processes; `baton runs` lists them."""
-    answer = ask(url, lambda control: control.cancel_run(run_id), patience_s=CANCEL_PATIENCE_S)
+    answer = ask(url, lambda control: control.cancel("runs", run_id), patience_s=CANCEL_PATIENCE_S)
     if output == "json":
         print_json(answer)
     else:

@@ -1,7 +1,7 @@
-"""`baton drain | move | rebalance | operations`: changes of who owns which stream.
+"""`baton move | unpin | drain | undrain | rebalance | pause | resume | operations`: what operators change.
 
 Each command asks control for an operation; `--dry-run` shows what would move and how much, `--wait` follows
-the operation to its end. Streams move while everything runs, so an operation needs no downtime.
+the operation to its end. Streams move while everything runs, so only a pause stops anything.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import click
 from rich.filesize import decimal
 
-from cli.commands.control import Progress, get_list, print_list, start
+from cli.commands.control import Progress, ask, get_list, print_list, start
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
 from cli.terminal.options import control_options, group_options, together
@@ -24,51 +24,113 @@ from shared.errors import NotFound
 operation_options = together(
     click.option("--dry-run", is_flag=True, help="Only show what would move, and how much."),
     click.option("--wait", is_flag=True, help="Show progress until the operation has ended."),
+    click.option("--reason", default="", metavar="TEXT", show_default=False, help="Why; an event keeps it."),
     group_options,
 )
+
+
+class Asked(TypedDict):
+    """The options that all commands share."""
+
+    dry_run: bool
+    wait: bool
+    reason: str
+    group: str
+    url: str
+    output: str
 
 
 @click.command("drain")
 @click.argument("member")
 @operation_options
-def drain(member: str, dry_run: bool, wait: bool, group: str, url: str, output: str) -> None:
+def drain(member: str, **asked: Unpack[Asked]) -> None:
     """Hand over all streams of a MEMBER and remove it from its group.
 
     The process keeps running until you stop it; after a restart the member joins again. With --wait the exit
     code is 1 unless the member has left. Warns if no other member would take over.
     """
-    _warn_of_last(url, group, member)
-    _operate(url, {"kind": "drain", "member": member, "group": group}, dry_run, wait, output)
+    _warn_of_last(asked["url"], asked["group"], member)
+    _operate({"kind": "drain", "member": member}, asked)
+
+
+@click.command("undrain")
+@click.argument("member")
+@operation_options
+def undrain(member: str, **asked: Unpack[Asked]) -> None:
+    """Make a MEMBER that is still draining take streams again.
+
+    One that has left joins again after a restart.
+    """
+    _operate({"kind": "undrain", "member": member}, asked)
 
 
 @click.command("move")
 @click.argument("stream", type=click.IntRange(min=0))
 @click.option("--to", required=True, metavar="MEMBER", help="The member to move the stream to.")
 @operation_options
-def move(stream: int, to: str, dry_run: bool, wait: bool, group: str, url: str, output: str) -> None:
+def move(stream: int, to: str, **asked: Unpack[Asked]) -> None:
     """Pin a STREAM to a member; its owner hands it over.
 
-    The pin stays until you move the stream again, drain the member, or rebalance. Another stream may move the
-    other way to keep the shares even. With --wait the exit code is 1 unless the stream has moved.
+    The pin stays until you move or unpin the stream, drain the member, or rebalance. Another stream may move
+    the other way to keep the shares even. With --wait the exit code is 1 unless the stream has moved.
     """
-    _operate(url, {"kind": "move", "stream": stream, "to": to, "group": group}, dry_run, wait, output)
+    _operate({"kind": "move", "stream": stream, "to": to}, asked)
+
+
+@click.command("unpin")
+@click.argument("stream", type=click.IntRange(min=0))
+@operation_options
+def unpin(stream: int, **asked: Unpack[Asked]) -> None:
+    """Remove the pin of a STREAM, so that it goes where the plan wants it."""
+    _operate({"kind": "unpin", "stream": stream}, asked)
 
 
 @click.command("rebalance")
 @operation_options
-def rebalance(dry_run: bool, wait: bool, group: str, url: str, output: str) -> None:
+def rebalance(**asked: Unpack[Asked]) -> None:
     """Remove all pins, so that the members' shares become even again.
 
     With --wait the exit code is 1 unless they are even in the end.
     """
-    _operate(url, {"kind": "rebalance", "group": group}, dry_run, wait, output)
+    _operate({"kind": "rebalance"}, asked)
+
+
+@click.command("pause")
+@operation_options
+def pause(**asked: Unpack[Asked]) -> None:
+    """Make a group read nothing: its members keep their streams, and commit what they have read.
+
+    It stays paused over restarts of everything, until `baton resume`. With --wait the exit code is 1 unless
+    every member reports that it has paused.
+    """
+    _operate({"kind": "pause"}, asked)
+
+
+@click.command("resume")
+@operation_options
+def resume(**asked: Unpack[Asked]) -> None:
+    """Make a paused group read again."""
+    _operate({"kind": "resume"}, asked)
 
 
 @click.command("operations")
+@click.option("--cancel", default="", metavar="OPERATION", show_default=False, help="Cancel this operation.")
+@click.option("--reason", default="", metavar="TEXT", show_default=False, help="Why you cancel it.")
 @control_options
-def operations(url: str, output: str) -> None:
-    """List the moves, drains and rebalances that control remembers, newest first."""
-    print_list(get_list(url, "operations", "id"), "operations", output, OPERATION_COLUMNS)
+def operations(cancel: str, reason: str, url: str, output: str) -> None:
+    """List what operators have asked for, newest first; or cancel an operation that has not ended.
+
+    A cancelled move, unpin or rebalance restores the pins, and a cancelled drain makes the member take
+    streams again.
+    """
+    if not cancel:
+        print_list(get_list(url, "operations", "id"), "operations", output, OPERATION_COLUMNS)
+        return
+    answer = ask(url, lambda control: control.cancel("operations", cancel, reason))
+    if output == "json":
+        print_json(answer)
+    else:
+        click.echo(f"operation {answer['id']} ({request_text(answer)}) is {answer['state']}")
 
 
 def request_text(request: Mapping[str, Any]) -> str:
@@ -81,8 +143,10 @@ def request_text(request: Mapping[str, Any]) -> str:
     match request["kind"]:
         case "move":
             return f"move {request['stream']} --to {request['to']}"
-        case "drain":
-            return f"drain {request['member']}"
+        case "drain" | "undrain" as kind:
+            return f"{kind} {request['member']}"
+        case "unpin":
+            return f"unpin {request['stream']}"
         case kind:
             return str(kind)
 
@@ -97,11 +161,15 @@ def cost_text(moves: int, sessions: int, size: int) -> str:
 
 
 UNDO = {
-    "move": "`baton rebalance` undoes it",
-    "drain": "A restart of the member undoes it",
+    "move": "`baton unpin` undoes it",
+    "unpin": "`baton move` sets a pin again",
+    "drain": "`baton undrain` undoes it while the member drains, and then its restart",
+    "undrain": "`baton drain` undoes it",
     "rebalance": "`baton move` sets a pin again",
+    "pause": "`baton resume` undoes it",
+    "resume": "`baton pause` undoes it",
 }
-"""How to undo an operation of each kind; none can be cancelled."""
+"""How to undo an operation of each kind, whether or not it has ended."""
 OPERATION_COLUMNS: Columns = {
     "OPERATION": "id",
     "WHAT": request_text,
@@ -110,6 +178,8 @@ OPERATION_COLUMNS: Columns = {
     "MOVES": Column(lambda row: f"{row['done']}/{row['total']}", rank=3),
     "SESSIONS": Column("sessions", rank=5),
     "BYTES": Column("bytes", rank=6),
+    "WHO": Column("who", rank=7),
+    "REASON": Column("reason", rank=8, is_prose=True),
     "SINCE": Column(lambda row: time_text(row["since"]), rank=2),
     "WHY": Column("why", rank=1, is_prose=True),
 }
@@ -138,13 +208,15 @@ def _warn_of_last(url: str, group: str, member: str) -> None:
         )
 
 
-def _operate(url: str, request: dict[str, Any], dry_run: bool, wait: bool, output: str) -> None:
+def _operate(wish: Mapping[str, Any], asked: Asked) -> None:
+    url, output, dry_run, wait = asked["url"], asked["output"], asked["dry_run"], asked["wait"]
+    request = {**wish, "group": asked["group"], "dry_run": dry_run, "reason": asked["reason"]}
     started: list[Mapping[str, Any]] = []
     with interruptible(lambda: "nothing was started" if dry_run else _what_goes_on(request, started)):
         answer = asyncio.run(
             start(
                 url,
-                lambda control: control.operate({**request, "dry_run": dry_run}),
+                lambda control: control.operate(request),
                 "/operations",
                 _progress_of,
                 # a dry run starts nothing, so there is nothing to wait for

@@ -165,11 +165,12 @@ class BatonClient:
         run: dict[str, Any] = _decode(response, dict[str, Any])
         return run
 
-    async def cancel_run(self, run_id: str) -> dict[str, Any]:
-        """Cancels a run and returns it."""
-        response = await self._send("DELETE", f"/runs/{quote(run_id, safe='')}")
-        run: dict[str, Any] = _decode(response, dict[str, Any])
-        return run
+    async def cancel(self, what: str, name: str, reason: str = "") -> dict[str, Any]:
+        """Cancels one of the `runs` or `operations`, and returns it."""
+        params = {"reason": reason} if reason else {}
+        response = await self._send("DELETE", f"/{what}/{quote(name, safe='')}", params=params)
+        cancelled: dict[str, Any] = _decode(response, dict[str, Any])
+        return cancelled
 
     async def operate(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Starts an operation (202), or returns what it would do (200, with `dry_run`)."""

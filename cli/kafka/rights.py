@@ -36,7 +36,7 @@ def rights_of(principal: str, names: Names, group: str = DEFAULT_GROUP) -> list[
         "control": [
             Right("topic", fragments, "prefixed", ("describe",)),
             Right("topic", sessions, "prefixed", ("read", "describe-configs")),
-            Right("topic", names.events, "literal", ("read", *_OWN)),
+            Right("topic", names.events, "literal", ("read", "write", *_OWN)),
             Right("topic", names.history, "literal", ("read", "write", *_OWN)),
             Right("group", names.kafka_group(""), "prefixed", ("describe",)),
         ],

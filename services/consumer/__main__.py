@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from services.consumer.adapters.http_peers import HttpPeers
-from services.consumer.adapters.kafka.events import KafkaEventSink
 from services.consumer.adapters.kafka.log import KafkaStreamLog
 from services.consumer.adapters.tcp_listeners import TcpListeners
 from services.consumer.adapters.zookeeper.coordinator import ZooKeeperCoordinator
@@ -36,6 +35,7 @@ from shared.backoff import Backoff
 from shared.errors import NotFound, Unavailable
 from shared.kafka.catalog import count_partitions
 from shared.kafka.cluster import Cluster
+from shared.kafka.event_sink import KafkaEventSink
 from shared.kafka.topics import (
     checkpoints_topic,
     ensure_topics,
@@ -238,7 +238,7 @@ def reception_of(settings: ConsumerSettings, member: Member, prepared: Prepared)
         hint_store=member.hint_store,
         secrets=prepared.secrets,
         nonces=Nonces(wall_ms()),
-        drain=member.drain,
+        departure=member.departure,
         wall_ms=wall_ms,
     )
 

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from services.control.adapters.run_store import RunStore
 from services.control.adapters.spark_place import SparkPlace
 from services.control.adapters.spark_runner import SparkRunner
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
+from services.control.adapters.zookeeper_operations import ZooKeeperOperations
+from services.control.adapters.zookeeper_pause import ZooKeeperPause
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
 from services.control.api.access.access import Access
 from services.control.api.access.tokens import Tokens
@@ -32,7 +35,9 @@ from services.control.console.routes import scene_of, wall_ms
 from services.control.console.work import WorkLog, work_in
 from services.control.core.jobs import JOBS
 from services.control.core.schedules import Retry, parse_schedules
+from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
+from services.control.live.effects import Effects
 from services.control.live.feed import EventFeed
 from services.control.live.freshness import Freshness
 from services.control.live.history import History
@@ -54,6 +59,8 @@ from services.control.spark.request import ClusterOptions, ZooKeeperPlace
 from services.control.tables.lake import Lake
 from services.control.tables.positions import LakePositions
 from services.control.tables.reader import TableReader
+from shared.kafka.cluster import Cluster
+from shared.kafka.event_sink import KafkaEventSink
 from shared.model.secrets import Secrets
 from shared.service.runtime import http_server, main
 from shared.zookeeper.connection import ZooKeeper
@@ -70,8 +77,10 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         feed = EventFeed()
         cluster = ZooKeeperCluster(zookeeper, settings.names)
         view = _view(settings, cluster, offsets, HttpMembers(http), HttpProducers(http), feed)
+        event_sink = await stack.enter_async_context(_event_sink(settings))
+        actions = Actions(event_sink.emit)
         drain = HttpDrain(http, partial(_secrets, settings, zookeeper), settings.namespace)
-        operations = _operations(settings, view, ZooKeeperPins(zookeeper, settings.names), drain)
+        operations = _operations(settings, view, zookeeper, drain, actions)
         store = RunStore(Path(settings.runs))
         stack.enter_context(store.reserved())
         runner = SparkRunner(
@@ -110,6 +119,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             feed=feed,
             hub=hub,
             operations=operations,
+            actions=actions,
             runner=runner,
             lake=tables,
             freshness=freshness.rows,
@@ -129,6 +139,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         loops |= {"schedules": scheduler.run, "freshness": freshness.run, "tokens": access.run}
         loops |= {"history": history.run, "samples": partial(samples.run, history.restore)}
         loops |= {"problems": problems.run}
+        loops["actions"] = event_sink.run
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(loop(), name=name) for name, loop in loops.items()]
             try:
@@ -179,10 +190,31 @@ def _scheduler(settings: ControlSettings, runner: SparkRunner, view: ClusterView
 
 
 def _operations(
-    settings: ControlSettings, view: ClusterView, pins: ZooKeeperPins, drain: HttpDrain
+    settings: ControlSettings,
+    view: ClusterView,
+    zookeeper: ZooKeeper,
+    drain: HttpDrain,
+    actions: Actions,
 ) -> Operations:
-    timeout_s, look_every_s = settings.operation_timeout_s, settings.refresh_s
-    return Operations(view, pins, drain, timeout_s=timeout_s, look_every_s=look_every_s)
+    names = settings.names
+    return Operations(
+        view,
+        Effects(view, ZooKeeperPins(zookeeper, names), drain, ZooKeeperPause(zookeeper, names)),
+        ZooKeeperOperations(zookeeper, names),
+        actions,
+        timeout_s=settings.operation_timeout_s,
+        look_every_s=settings.refresh_s,
+    )
+
+
+@contextlib.asynccontextmanager
+async def _event_sink(settings: ControlSettings) -> AsyncIterator[KafkaEventSink]:
+    async with Cluster(settings.kafka_access) as cluster:
+        event_sink = KafkaEventSink(cluster, settings.names)
+        try:
+            yield event_sink
+        finally:
+            await event_sink.close()
 
 
 async def _secrets(settings: ControlSettings, zookeeper: ZooKeeper) -> Secrets:

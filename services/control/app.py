@@ -1,8 +1,8 @@
 """Control's HTTP face: `create_app` makes it from the view, feed, operations, runner and lake.
 
 Every list is served from memory, except the lake's tables, which are read from their files. Only
-`POST /operations`, `POST /jobs/…/runs` and `DELETE /runs/…` act. The guard stands in front and refuses what
-pages of other sites send. Behind it, the gate refuses callers that lack the role for their request.
+`POST` and `DELETE` act. The guard stands in front and refuses what pages of other sites send. Behind it, the
+gate refuses callers that lack the role for their request.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from services.control.console.live import LiveHub
 from services.control.console.pages import Pages
 from services.control.console.routes import Console, console_routes
 from services.control.core.freshness import FreshnessRow
+from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
 from services.control.live.history import History
@@ -45,6 +46,7 @@ def create_app(
     feed: EventFeed,
     hub: LiveHub,
     operations: Operations,
+    actions: Actions,
     runner: JobRunner,
     lake: TableSource,
     freshness: Callable[[], list[FreshnessRow]],
@@ -74,8 +76,8 @@ def create_app(
     app.include_router(cluster.cluster_routes(view))
     app.include_router(events.events_routes(feed, view.check_group))
     app.include_router(operations_api.operations_routes(operations))
-    app.include_router(jobs.jobs_routes(view, runner))
-    app.include_router(jobs.runs_routes(runner))
+    app.include_router(jobs.jobs_routes(view, runner, actions))
+    app.include_router(jobs.runs_routes(runner, actions))
     app.include_router(jobs.schedules_routes(scheduler))
     app.include_router(tables.tables_routes(lake, freshness))
     assets = Assets()

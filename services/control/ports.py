@@ -1,4 +1,4 @@
-"""What control needs from the world: the sources of its view, two effects, and a runner of jobs.
+"""What control needs: sources for its view, effects, a store of operations, a runner of jobs, tables, topics.
 
 The adapters implement these on ZooKeeper, Kafka, HTTP and processes; tests use in-memory twins.
 """
@@ -10,10 +10,11 @@ from typing import Any, Protocol
 
 from services.control.core.freshness import Positions, TopicState
 from services.control.core.observed import Answers, Cluster, Offsets
+from services.control.core.operations import Operation, OperationNode
 from services.control.core.producer_rates import ProducerCounts
 from services.control.core.runs import LogPart, Run, Submission
 from services.control.tables.rows import Asked, Page, TableRow
-from shared.model.cluster import MemberNode, ProducerNode
+from shared.model.cluster import MemberNode, PauseNode, ProducerNode
 
 
 class ClusterSource(Protocol):
@@ -52,10 +53,42 @@ class PinStore(Protocol):
 
 
 class MemberDrain(Protocol):
-    """Makes members drain."""
+    """Makes members drain, and take streams again."""
 
     async def drain(self, group: str, member: str, address: str, why: str) -> None:
         """Returns once the member is draining. Raises PeerUnavailable."""
+
+    async def undrain(self, group: str, member: str, address: str, why: str) -> None:
+        """Returns once the member takes streams again. Raises PeerUnavailable, also if it cannot."""
+
+
+class PauseStore(Protocol):
+    """Pauses groups."""
+
+    async def pause(self, group: str, pause: PauseNode) -> None:
+        """Pauses the group, if it is not paused yet. Raises Unavailable."""
+
+    async def resume(self, group: str) -> None:
+        """Ends the group's pause, if it is paused. Raises Unavailable."""
+
+
+class OperationStore(Protocol):
+    """Keeps the operations where every control finds them."""
+
+    async def read(self) -> Mapping[str, OperationNode]:
+        """All stored operations, by id. Raises Unavailable."""
+
+    async def create(self, node: OperationNode) -> bool:
+        """Stores an operation that begins; False if there is one of this id. Raises Unavailable."""
+
+    async def end(self, operation: Operation) -> Operation:
+        """Stores the operation's end; returns it as it has ended: another control may have been first.
+
+        Raises Unavailable.
+        """
+
+    async def forget(self, operation_id: str) -> None:
+        """Removes the operation, if it is there. Raises Unavailable."""
 
 
 class JobRunner(Protocol):

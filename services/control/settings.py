@@ -62,7 +62,7 @@ class ControlSettings(ServiceSettings):
     )
     operation_timeout_s: float = setting(
         120.0,
-        "how long an operation (move, drain, rebalance) may take before it counts as failed",
+        "how long an operation (move, drain, pause, …) may take before it counts as failed",
         between(
             1,
             86_400,

@@ -70,6 +70,18 @@ class ProducerNode(msgspec.Struct, frozen=True, kw_only=True):
     since: Natural = 0
 
 
+class PauseNode(msgspec.Struct, frozen=True, kw_only=True):
+    """Data of `pause`, which stands while the group is paused: who paused it, when (ms UTC), and why."""
+
+    who: str = ""
+    since: Natural = 0
+    reason: str = ""
+
+
+UNREADABLE_PAUSE = PauseNode(reason="its znode cannot be read")
+"""Stands for a pause that exists and cannot be read: the znode alone pauses the group."""
+
+
 def is_member_id(name: str) -> bool:
     """Whether a claim's member can have a znode; a damaged claim may name anything.
 
@@ -108,6 +120,8 @@ class View:
     nodes: Mapping[int, StreamNode] = field(default_factory=dict)
     pins: Mapping[int, str] = field(default_factory=dict)
     """Stream → the member that an operator has pinned it to, present or not."""
+    pause: PauseNode | None = None
+    """Set while an operator has paused the group: its members read nothing."""
 
     def node(self, stream: int) -> StreamNode:
         """The stream's node, or that of a stream that was never owned."""

@@ -131,6 +131,14 @@ class Names:
         return f"{self.root}/lake-writer"
 
     @property
+    def operations(self) -> str:
+        return f"{self.root}/operations"
+
+    def operation(self, operation: str) -> str:
+        """The persistent node of an operation: as it began, and as it ended."""
+        return f"{self.operations}/{operation}"
+
+    @property
     def groups(self) -> str:
         return f"{self.root}/groups"
 
@@ -154,6 +162,10 @@ class Names:
     def pins(self, group: str) -> str:
         """The streams that an operator has pinned to members."""
         return f"{self.group(group)}/pins"
+
+    def pause(self, group: str) -> str:
+        """The node that stands while the group is paused."""
+        return f"{self.group(group)}/pause"
 
     def claims(self, group: str) -> str:
         return f"{self.group(group)}/claims"

@@ -33,6 +33,8 @@ PROBLEM = "application/problem+json"
 RETRY_AFTER_S = 1
 METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 """The methods that a route of ours can have."""
+LINKED = {"operation": "operations", "run": "runs"}
+"""Members of a problem document that name a resource, and the list that it is in."""
 
 STATUS: tuple[tuple[type[BatonError], int], ...] = (
     (NotFound, 404),
@@ -78,9 +80,12 @@ def problem_for(error: BatonError) -> Response:
     """The problem document of a BatonError; it names no addresses of servers, which are for the log."""
     status = next(status for kind, status in STATUS if isinstance(error, kind))
     # only this status says that a retry may succeed
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else None
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else {}
+    members = error.members if isinstance(error, Conflict) else {}
+    links = [f'</{LINKED[name]}/{value}>; rel="related"' for name, value in members.items() if name in LINKED]
+    headers |= {"Link": ", ".join(links)} if links else {}
     detail = error.reason if isinstance(error, Unavailable) else error.detail
-    return problem(status, kind_for(error), detail, headers=headers)
+    return problem(status, kind_for(error), detail, headers=headers, **members)
 
 
 def install_problems(app: FastAPI) -> None:

@@ -165,6 +165,7 @@ async def test_the_least_rights_suffice_and_each_is_used(stack: LockedStack) -> 
     await compare_with_the_lake(stack)
     await restart_control(stack)
     await ask_the_producer(stack)
+    await operate(stack)
     await use_command_line(stack)
 
     for principal in USED:
@@ -228,6 +229,19 @@ async def ask_the_producer(stack: LockedStack) -> None:
             return row["answers"] and row["accepted_per_s"] is not None
 
         await until(is_known, stack.services["control"].tail)
+
+
+async def operate(stack: LockedStack) -> None:
+    """Control writes what an operator does to the topic that it reads the events from."""
+    async with httpx.AsyncClient(base_url=stack.urls["control"]) as http:
+        answer = await http.post("/operations", json={"kind": "rebalance", "reason": "to see it"})
+        assert answer.status_code == 202, answer.text
+
+        async def is_told() -> bool:
+            told = (await http.get("/events?kind=action")).json()["events"]
+            return [(event["what"], event["why"]) for event in told] == [("rebalance", "to see it")]
+
+        await until(is_told, lambda: stack.services["control"].tail())
 
 
 async def use_command_line(stack: LockedStack) -> None:

@@ -18,6 +18,7 @@ from services.consumer.handover.messages import Message, envelope_for
 from services.consumer.handover.nonces import Nonces
 from services.consumer.handover.routes import Reception
 from services.consumer.member.metrics import ConsumerMetrics
+from shared.errors import Conflict
 from shared.model.secrets import Secrets
 from shared.service.runtime import http_server
 from shared.service.signing import ACCEPTED_MS, Envelope, Here, new_nonce, sealed_headers
@@ -49,11 +50,22 @@ class Face:
     joined: bool = True
     tls: TlsFiles = field(default_factory=TlsFiles)
     drained: list[str] = field(default_factory=list)
+    undrained: list[str] = field(default_factory=list)
     connections: list[int] = field(default_factory=list)
 
     @property
     def address(self) -> str:
         return f"{'https' if self.tls.is_serving else 'http'}://127.0.0.1:{self.port}"
+
+    def drain(self, why: str) -> None:
+        """Notes that the member was told to drain."""
+        self.drained.append(why)
+
+    def undrain(self, why: str) -> None:
+        """Notes that it was told to undrain, which it can only once it drains."""
+        if not self.drained:
+            raise Conflict(f"{self.member} is not draining")
+        self.undrained.append(why)
 
     @property
     def app(self) -> FastAPI:
@@ -63,7 +75,7 @@ class Face:
             hint_store=self.end.hint_store,
             secrets=SECRETS,
             nonces=Nonces(wall_ms() - ACCEPTED_MS),
-            drain=self.drained.append,
+            departure=self,
             wall_ms=wall_ms,
         )
         return create_app(

@@ -14,14 +14,14 @@ from fastapi import FastAPI
 
 from cli.http.client import connect
 from cli.http.sse import ServerSentEvent
-from services.consumer.adapters.kafka import events as consumer_events
-from services.consumer.adapters.kafka.events import KafkaEventSink
 from services.control.adapters import kafka_events
 from services.control.adapters.kafka_events import KafkaEvents
 from services.control.api.events import events_routes
 from services.control.core.recent_events import EventFilter
 from services.control.live.feed import EventFeed
+from shared.kafka import event_sink as sinks
 from shared.kafka.cluster import Cluster
+from shared.kafka.event_sink import KafkaEventSink
 from shared.kafka.topics import ensure_topics, events_topic
 from shared.model.names import Names
 from shared.service.http import install_problems
@@ -115,7 +115,7 @@ async def test_events_survive_a_broker_that_is_killed_and_one_that_is_mute(
 ) -> None:
     """They wait and arrive in order; only those in flight may arrive twice. Control continues to read."""
     monkeypatch.setattr(kafka_events, "POLL_S", 0.5)
-    monkeypatch.setattr(consumer_events, "ACK_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(sinks, "ACK_TIMEOUT_S", 1.0)
     names = Names(namespace)
     async with Cluster(kafka_server.address) as cluster, reading(kafka_server.address, names) as feed:
         await come_to(feed, 0)

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from services.consumer.adapters.kafka.events import KafkaEventSink
 from shared.kafka.cluster import Cluster
+from shared.kafka.event_sink import KafkaEventSink
 from shared.kafka.topics import ensure_topics, events_topic
 from shared.model.events import Event, parse_event
 from shared.model.names import Names

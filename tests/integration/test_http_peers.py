@@ -12,6 +12,9 @@ import pytest
 from services.consumer.adapters.http_peers import HttpPeers
 from services.consumer.core.handover.rules import BundleRequest
 from services.consumer.core.handover.sent import take_delta
+from services.control.adapters.http_drain import HttpDrain
+from shared.errors import PeerUnavailable
+from shared.model.secrets import Secrets
 from shared.service.signing import Envelope, digest_of, new_nonce
 from tests.integration.handover_ends import (
     PATIENT,
@@ -133,6 +136,22 @@ async def test_a_drain_starts_and_is_answered_at_once(body: bytes, why: str) -> 
 
     assert (answer.status_code, answer.json()) == (202, {"state": "draining"})
     assert b.drained == [why]
+
+
+async def test_a_drain_can_be_taken_back() -> None:
+    """By control's other request; a member that does not drain refuses, and says so."""
+    async with serving("b") as b, httpx.AsyncClient() as http:
+        control = HttpDrain(http, _secrets)
+        with pytest.raises(PeerUnavailable, match="b does not undrain: b is not draining"):
+            await control.undrain("default", "b", b.address, "too early")
+        await control.drain("default", "b", b.address, "an upgrade")
+        await control.undrain("default", "b", b.address, "it can wait")
+
+    assert (b.drained, b.undrained) == (["an upgrade"], ["it can wait"])
+
+
+async def _secrets() -> Secrets:
+    return SECRETS
 
 
 async def test_a_member_that_has_not_joined_has_nothing_to_drain() -> None:

@@ -12,9 +12,15 @@ from services.control.adapters.http_members import HttpMembers, http_client
 from services.control.adapters.http_producers import HttpProducers
 from services.control.adapters.kafka_offsets import KafkaOffsets
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
+from services.control.adapters.zookeeper_operations import ZooKeeperOperations
+from services.control.adapters.zookeeper_pause import ZooKeeperPause
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
-from services.control.core.operations import Operation, Wish
+from services.control.core.causes import Cause
+from services.control.core.operations import Operation
+from services.control.core.wishes import Wish
+from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
+from services.control.live.effects import Effects
 from services.control.live.operations import Operations
 from shared.zookeeper.connection import ZooKeeper
 from shared.zookeeper.secret import ensure_secrets
@@ -40,14 +46,14 @@ class Control:
             return bool(answers.statuses) and not answers.silent
 
         await until(is_seen, lambda: f"{self._view.complaints()}")
-        return await self.operations.start(wish)
+        return await self.operations.start(wish, Cause(who="ann"))
 
     async def ended(self, operation: Operation) -> Operation:
         """Waits for the operation's end, and returns it as it ended."""
 
         async def has_ended() -> bool:
             await self._view.step()
-            self.operations.step()
+            await self.operations.step()
             return self.operations.operation_of(operation.id).has_ended
 
         await until(has_ended, lambda: f"{self.operations.operation_of(operation.id)}")
@@ -69,7 +75,10 @@ async def control(found: Group, zookeeper: str) -> AsyncIterator[Control]:
         view = ClusterView(
             cluster, offsets, members, producers, where.names, refresh_s=0.1, status_window_s=20.0
         )
-        yield Control(view, Operations(view, pins, drain, timeout_s=60.0, look_every_s=0.1))
+        store, actions = ZooKeeperOperations(znodes, where.names), Actions(lambda event: None)
+        effects = Effects(view, pins, drain, ZooKeeperPause(znodes, where.names))
+        operations = Operations(view, effects, store, actions, timeout_s=60.0, look_every_s=0.1)
+        yield Control(view, operations)
 
 
 async def test_a_pin_moves_a_stream_and_a_rebalance_moves_it_back(
@@ -130,6 +139,32 @@ async def test_a_drained_member_hands_everything_over_and_leaves(
         assert (drained.state, drained.done, drained.total) == ("done", 2, 2), drained
         assert b.running == [0, 1, 2, 3]
         assert (sorted(view.members), view.pins) == (["b"], {})
+        await found.fleet.close_all()
+        await found.end()
+        assert await judged(found) == []
+
+
+async def test_a_paused_group_reads_nothing_until_it_is_resumed_by_another_control(
+    kafka: str, zookeeper: str, namespace: str, tmp_path: Path
+) -> None:
+    """Who paused it, and why, stands in ZooKeeper, and so do the operations: the next control shows both."""
+    visits = Visits(random.Random(5))
+    async with group(kafka, zookeeper, namespace, tmp_path, streams=2) as found:
+        a = await found.join("a")
+        await found.until(lambda: a.running == [0, 1])
+        await found.fleet.write(visits, 200)
+        async with control(found, zookeeper) as operators:
+            pause = await operators.ended(await operators.start(Wish(kind="pause", group="default")))
+        before = {worker.stream: worker.position for worker in a.member.workers}
+        await found.fleet.write(visits, 200)
+        async with control(found, zookeeper) as operators:
+            while_paused = {worker.stream: worker.position for worker in a.member.workers}
+            resume = await operators.start(Wish(kind="resume", group="default"))
+            kept = operators.operations.operation_of(pause.id)
+            resumed = await operators.ended(resume)
+
+        assert (pause.state, kept, resumed.state) == ("done", pause, "done")
+        assert while_paused == before
         await found.fleet.close_all()
         await found.end()
         assert await judged(found) == []

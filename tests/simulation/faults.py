@@ -121,7 +121,7 @@ FAULTS = (
     PlantedFault(
         name="a stream in rewind counted as being opened",
         file=f"{CONSUMER}/member/workers.py",
-        text='is_opening=run.worker.state in ("opening", "replaying") and not run.worker.retries.failures,\n',
+        text="is_opening=self._is_opening(run.worker),\n",
         instead='is_opening=run.worker.state != "running",\n',
         kinds=("lose_log", "crash", "join"),
     ),
@@ -187,7 +187,7 @@ FAULTS = (
         file=f"{CONSUMER}/core/handover/sent.py",
         text="        list(state.covered.changed),\n",
         instead="        [],\n",
-        kinds=("move", "crash_and_come_back"),
+        kinds=("move", "crash_and_come_back", "burst"),
     ),
     PlantedFault(
         name="the silence so far forgotten in the bundle",

@@ -50,9 +50,11 @@ KINDS = (
     "fail_after_opening",
     "burst",
     "refuse",
+    "pause",
+    "undrain",
 )
 """Methods of `Schedule`; some stand in `standstills.py`."""
-CALM = frozenset({"move", "join", "leave", "jump_clock", "burst"})
+CALM = frozenset({"move", "join", "leave", "jump_clock", "burst", "pause"})
 """Kinds in which nothing is lost: then every handover is warm."""
 
 
@@ -100,6 +102,7 @@ class Schedule(Standstills):
         world.bad.clear()
         if self.pins:
             world.pin({})
+        world.pause(is_on=False)
         world.ensemble.repair()
         world.firewalls.refused.clear()
         for process in world.processes.values():

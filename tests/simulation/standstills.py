@@ -30,6 +30,24 @@ class Standstills:
         if process is not None and not process.is_leaving:
             self.world.drain(process)
 
+    def undrain(self) -> None:
+        """A member that was asked to drain is asked to take streams again; it may have left meanwhile."""
+        draining = [
+            one
+            for one in self.world.processes.values()
+            if one.member is not None and one.member.departure.is_wanted and not one.member.departure.is_final
+        ]
+        if draining:
+            self.world.undrain(self.rng.choice(draining))
+        else:
+            self.drain_late()
+
+    def pause(self) -> None:
+        """An operator pauses the group for a while."""
+        self.world.pause(is_on=True)
+        seconds = self.rng.choice([0.1, 1.0, 5.0]) * self.rng.uniform(0.5, 1.2)
+        self._later(seconds, lambda: self.world.pause(is_on=False))
+
     def lose_log(self) -> None:
         """Some logs, but not all, end below the committed position; their owners open them anew."""
         world, rng = self.world, self.rng

@@ -28,7 +28,7 @@ from shared.model.events import Event
 from shared.model.fragments import encode_marker
 from shared.model.group import Delivery, GroupSettings
 from shared.model.names import Names
-from shared.zookeeper.znodes import Create, Set
+from shared.zookeeper.znodes import Create, Delete, Set
 from tests.fakes.log import InMemoryLog
 from tests.fakes.virtual_time import PROCESS, VirtualLoop
 from tests.reference import Rec
@@ -145,7 +145,14 @@ class World:
         if process.member is not None:
             self.trace.note(process.name, "is asked to drain")
             process.is_leaving = True
-            self.loop.call_soon(process.member.drain, "asked", context=process.context)
+            self.loop.call_soon(process.member.departure.drain, "asked", context=process.context)
+
+    def undrain(self, process: Process) -> None:
+        """Asks a draining process to take streams again, as after `POST /undrain`."""
+        assert process.member is not None
+        self.trace.note(process.name, "is asked to undrain")
+        process.is_leaving = False
+        process.member.departure.undrain("asked")
 
     def leave(self, process: Process) -> None:
         """Asks a process to leave in order."""
@@ -261,6 +268,14 @@ class World:
         path, store = NAMES.pins(GROUP), self.ensemble.store
         data = msgspec.json.encode({str(stream): member for stream, member in pins.items()})
         store.apply([Set(path, data) if path in store.znodes else Create(path, data)], 0)
+
+    def pause(self, *, is_on: bool) -> None:
+        """An operator pauses the group, or resumes it."""
+        path, store = NAMES.pause(GROUP), self.ensemble.store
+        if is_on is (path in store.znodes) or NAMES.group(GROUP) not in store.znodes:
+            return
+        self.trace.note("", "pauses the group" if is_on else "resumes the group")
+        store.apply([Create(path, b"{}") if is_on else Delete(path)], 0)
 
     @property
     def lost(self) -> list[int]:

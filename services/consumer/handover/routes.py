@@ -1,4 +1,4 @@
-"""The routes by which other members hand over streams, and by which control drains this member.
+"""The routes by which other members hand over streams, and by which control drains or undrains this one.
 
 A request is refused at the first of these: the member has not joined; the envelope is missing, forged, old,
 or for another recipient or request; it was accepted before; its message is not that of the request line; the
@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 from fastapi import FastAPI, Request, Response
@@ -34,20 +35,30 @@ BODIES = 2
 MAX_DRAIN_BYTES = 4 * 1024
 
 
+class Departing(Protocol):
+    """Whether the member is to leave."""
+
+    def drain(self, why: str) -> None:
+        """Starts to drain it."""
+
+    def undrain(self, why: str) -> None:
+        """Makes it take streams again. Raises Conflict if it cannot."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reception:
-    """What the routes work on, once the member has joined; `drain(why)` starts to drain it."""
+    """What the routes work on, once the member has joined."""
 
     here: Here
     hint_store: HintStore
     secrets: Secrets = field(repr=False)
     nonces: Nonces
-    drain: Callable[[str], None]
+    departure: Departing
     wall_ms: Callable[[], int]
 
 
 class DrainRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of `POST /drain`; it may also be empty."""
+    """The body of `POST /drain` and of `POST /undrain`; it may also be empty."""
 
     why: str = ""
 
@@ -131,8 +142,7 @@ def install_handovers(app: FastAPI, reception: Callable[[], Reception | None]) -
 
 
 def _install_drain(app: FastAPI, reception: Callable[[], Reception | None], arriving: ArrivingBodies) -> None:
-    @app.post("/drain", tags=["member"], status_code=202, summary="Hand over all streams, then leave")
-    async def post_drain(request: Request) -> Response:
+    async def asked(request: Request) -> tuple[Reception, str]:
         at = reception()
         if at is None:
             raise Conflict("this member has not joined its group yet: it has nothing to hand over")
@@ -142,8 +152,19 @@ def _install_drain(app: FastAPI, reception: Callable[[], Reception | None], arri
                 why = msgspec.json.decode(body, type=DrainRequest).why if body else ""
             except msgspec.DecodeError as error:
                 raise InvalidInput(f"the body is not a drain request: {error}") from None
-        at.drain(why or f"requested by {envelope.sender or 'an operator'}")
+        return at, why or f"requested by {envelope.sender or 'an operator'}"
+
+    @app.post("/drain", tags=["member"], status_code=202, summary="Hand over all streams, then leave")
+    async def post_drain(request: Request) -> Response:
+        at, why = await asked(request)
+        at.departure.drain(why)
         return Response(b'{"state":"draining"}', 202, media_type="application/json")
+
+    @app.post("/undrain", tags=["member"], status_code=202, summary="Stop draining, and take streams again")
+    async def post_undrain(request: Request) -> Response:
+        at, why = await asked(request)
+        at.departure.undrain(why)
+        return Response(b'{"state":"active"}', 202, media_type="application/json")
 
 
 def _envelope_of(request: Request, at: Reception) -> Envelope:

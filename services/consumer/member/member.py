@@ -18,6 +18,7 @@ from services.consumer.core.handover.rules import HandoverLimits, Situation
 from services.consumer.core.ownership.dampers import Dampers, OwnershipSettings
 from services.consumer.core.ownership.decide import decide
 from services.consumer.handover.hints import HintStore
+from services.consumer.member.departure import Departure
 from services.consumer.member.effects import EffectRunner, Pace
 from services.consumer.member.events import MemberEvents
 from services.consumer.member.neighbours import Neighbours
@@ -64,7 +65,7 @@ class Member:
         self._drain_s = pace.drain_s
         self._dampers = Dampers(coordinator.member, settings)
         self._wake = asyncio.Event()
-        self._leaving = asyncio.Event()
+        self.departure = Departure(coordinator.member, self._wake.set)
         self._expecting = asyncio.Event()
         self._has_left = False
         self._session_id: int | None = None
@@ -114,6 +115,11 @@ class Member:
         lease = self.coordinator.lease
         return int(lease.left_s(self.coordinator.now_s()) * 1000) if lease is not None else 0
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether it reads nothing, because the group is paused."""
+        return self._context.pause.is_on
+
     def complaints(self) -> list[str]:
         """Why it is not ready; empty when it is."""
         if self._has_left:
@@ -124,15 +130,8 @@ class Member:
             return ["another member has found its port closed; it joins again when the port answers"]
         return [] if self.lease_ms else ["the lease has expired: ZooKeeper does not answer"]
 
-    def drain(self, why: str) -> None:
-        """Starts to leave: hands everything over, and releases what no other member accepts."""
-        if not self._leaving.is_set():
-            logger.info("draining", extra={"why": why})
-            self._leaving.set()
-            self._wake.set()
-
     async def run(self, stop: asyncio.Event) -> None:
-        """Takes part until `stop` or `drain`; then drains, for at most `drain_s`, and leaves.
+        """Takes part until `stop`, or until it is drained; then drains, for at most `drain_s`, and leaves.
 
         Leaving ends the ZooKeeper session, because the process may live on: what was not released in time
         would otherwise stay claimed, and unread.
@@ -140,21 +139,14 @@ class Member:
         async with asyncio.TaskGroup() as tasks:
             self.effect_runner.work_in(tasks)
             watchdog = tasks.create_task(self._watchdog.run(), name="watchdog")
-            waker = tasks.create_task(self._drain_on(stop), name="stop")
-            while not self._leaving.is_set():
-                await self.step()
-                self._watch_neighbours(tasks)
-                await self._next_change()
-            self.neighbours.cancel()
-            self.effect_runner.drain_until_s = self._context.now_s() + self._drain_s
-            try:
-                async with asyncio.timeout(self._drain_s):
-                    await self._hand_over_everything()
-            except TimeoutError:
-                logger.warning(
-                    "drain timed out",
-                    extra={"streams": [worker.stream for worker in self.workers]},
-                )
+            waker = tasks.create_task(self.departure.follow(stop), name="stop")
+            has_let_go = False
+            while not has_let_go:
+                while not self.departure.is_wanted:
+                    await self.step()
+                    self._watch_neighbours(tasks)
+                    await self._next_change()
+                has_let_go = await self._hand_over_in_time()
             self.effect_runner.cancel()
             watchdog.cancel()
             waker.cancel()
@@ -177,6 +169,7 @@ class Member:
             await asyncio.sleep(BLIND_S)
             return
         self._note_session()
+        self._note_pause(view)
         self.hint_store.forget_old()
         self.effect_runner.workers.warm.forget_old()
         self._dampers.observe(view, int(coordinator.now_s() * 1000), coordinator.session_age_ms)
@@ -227,6 +220,13 @@ class Member:
             self._events.emit("expiry")
         self._events.emit("join")
 
+    def _note_pause(self, view: View) -> None:
+        if not self._context.pause.note(is_on=view.pause is not None):
+            return
+        logger.warning("group paused" if view.pause is not None else "group resumed")
+        for worker in self.workers:
+            worker.note_pause()
+
     def _on_promised(self, stream: int) -> None:
         self.effect_runner.workers.warm.prepare(stream)
 
@@ -256,10 +256,26 @@ class Member:
             lease_ms=self.lease_ms,
         )
 
-    async def _hand_over_everything(self) -> None:
-        """Drains: returns once this member owns nothing more."""
+    async def _hand_over_in_time(self) -> bool:
+        """Drains for at most `drain_s`. Whether it may leave; False once it is to take part again."""
+        self.neighbours.cancel()
+        self.effect_runner.drain_until_s = self._context.now_s() + self._drain_s
         self.node = msgspec.structs.replace(self.node, state="draining")
-        while True:
+        try:
+            async with asyncio.timeout(self._drain_s):
+                await self._hand_over_everything()
+        except TimeoutError:
+            logger.warning("drain timed out", extra={"streams": [one.stream for one in self.workers]})
+        if self.departure.is_wanted:
+            self.departure.is_final = True
+            return True
+        self.effect_runner.drain_until_s = None
+        self.node = msgspec.structs.replace(self.node, state="active")
+        return False
+
+    async def _hand_over_everything(self) -> None:
+        """Returns once this member owns nothing more, or is to take part again."""
+        while self.departure.is_wanted:
             await self.step()
             claimed = self.view is not None and self.view.streams_of(self.coordinator.member)
             if not (self.workers or self.effect_runner.busy or claimed):
@@ -282,7 +298,3 @@ class Member:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(COALESCE_S):
                     await self._expecting.wait()
-
-    async def _drain_on(self, stop: asyncio.Event) -> None:
-        await stop.wait()
-        self.drain("stopped")

@@ -61,6 +61,7 @@ def member_status(
         "since": node.since,
         "lease_ms": member.lease_ms if member is not None else 0,
         "zookeeper_session": hex(session_id) if session_id is not None else None,
+        "paused": member is not None and member.is_paused,
         "rates": rates.now(workers),
         "streams": [stream_status(worker) for worker in workers],
     }

@@ -82,7 +82,7 @@ class StreamWorkers:
                 epoch=run.worker.epoch,
                 bytes=run.worker.core.state_bytes if run.worker.core is not None else 0,
                 is_ready=run.worker.state == "running",
-                is_opening=run.worker.state in ("opening", "replaying") and not run.worker.retries.failures,
+                is_opening=self._is_opening(run.worker),
             )
             for stream, run in self.streams.items()
         }
@@ -216,6 +216,11 @@ class StreamWorkers:
             rewound.cancel()
         if worker.rewound.is_set():
             self._events.emit("rewind", stream=worker.stream, epoch=worker.epoch, why=worker.retries.why)
+
+    def _is_opening(self, worker: StreamWorker) -> bool:
+        # a replay that waits for the end of a pause must not keep other streams from being claimed
+        waits = worker.opened.is_set() and self._context.pause.is_on
+        return worker.state in ("opening", "replaying") and not worker.retries.failures and not waits
 
     async def _is_mine(self, stream: int, epoch: int) -> bool:
         claim = await self._coordinator.read_claim(stream)

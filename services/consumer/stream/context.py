@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.ports import StreamLog
+from services.consumer.stream.pause import GroupPause
 from services.consumer.stream.warm_clients import WarmClients
 from shared.model.group import GroupSettings
 from shared.model.head import Head
@@ -20,7 +21,7 @@ Ask = Callable[[Head], Awaitable[Stream | None]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupContext:
     """What all workers of a member share. `now_s`: monotonic seconds; `wall_ms`: the wall clock; `uniform`: a
-    random number between 0 and 1, which spreads retries.
+    random number between 0 and 1, which spreads retries; `pause`: whether an operator has paused the group.
     """
 
     group: str
@@ -30,6 +31,7 @@ class GroupContext:
     now_s: Callable[[], float]
     wall_ms: Callable[[], int]
     uniform: Callable[[], float] = random.random
+    pause: GroupPause = field(default_factory=GroupPause)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

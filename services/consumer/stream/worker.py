@@ -10,7 +10,6 @@ memory where the stored head allows it, else from the checkpoint. It acts only w
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,21 +21,18 @@ from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import IDLE_S, Effect, Tick
 from services.consumer.core.sessions.record import Record
 from services.consumer.ports import Fenced, FragmentReader, SessionSink
-from services.consumer.stream.admission import admit, seek, warn_if_not_compared
+from services.consumer.stream.admission import seek, warn_if_not_compared
 from services.consumer.stream.context import Claimed, GroupContext
+from services.consumer.stream.fetching import Fetching
 from services.consumer.stream.opening import Opening
 from services.consumer.stream.retries import Retries
 from services.consumer.stream.slices import in_slices
 from services.consumer.stream.tenure import Tenure
-from shared.errors import InvalidInput, KafkaUnavailable, NotOwner, StaleEpoch, Unavailable
+from shared.errors import InvalidInput, NotOwner, StaleEpoch, Unavailable
 from shared.model.head import Counts
 
 logger = logging.getLogger(__name__)
 
-LATE_FETCH_S = 5.0
-"""A fetch that overstays its time by this much hangs; we stop waiting, and the reader can be replaced."""
-LAST_FETCH_S = 0.2
-"""At a stop, the time for records that the reader already holds: short, as the stream stands still."""
 TRICKLE_RECORDS = 100
 TRICKLE_PAUSE_S = 0.05
 """After a small batch, wait a moment for more: this divides the cost of a trickle by 3 to 5."""
@@ -72,8 +68,7 @@ class StreamWorker:
         self._still, self._end = asyncio.Event(), asyncio.Event()
         self._tenure = Tenure(stream, epoch, claimed, self._still)
         self._reader: FragmentReader | None = None
-        self._must_reopen = False
-        self._fetching: asyncio.Future[Sequence[Record]] | None = None
+        self._fetching = Fetching(stream, context.pause)
         self._left: Sequence[Record] = ()
         """Records that were read but not folded, because the commit had no room for what they close."""
         self.retries = Retries(context.uniform)
@@ -103,11 +98,12 @@ class StreamWorker:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it has a reason to read nothing: the stream is not open, the lease is over, or what was
-        read is being committed in parts.
+        """Whether it has a reason to read nothing: the stream is not open, the lease is over, the group is
+        paused, or what was read is being committed in parts.
         """
         is_open = self.state not in ("opening", "retrying", "rewind")
-        return not is_open or bool(self._left) or not self._claimed.lease_alive()
+        may_read = self._claimed.lease_alive() and not self._context.pause.is_on
+        return not is_open or bool(self._left) or not may_read
 
     def stop(self) -> None:
         """Asks for an orderly end: stop reading, commit, return."""
@@ -120,9 +116,11 @@ class StreamWorker:
 
     def reopen(self) -> None:
         """Asks for a new life, because the reader of this one makes no progress."""
-        self._must_reopen = True
-        if self._fetching is not None:
-            self._fetching.cancel()  # the worker may wait for it for long
+        self._fetching.reopen()
+
+    def note_pause(self) -> None:
+        """Tells it that the group's pause has begun or ended."""
+        self._fetching.interrupt()
 
     async def run(self) -> Outcome:
         """Lives until it is stopped (with everything committed) or the stream is no longer its own."""
@@ -180,7 +178,8 @@ class StreamWorker:
     async def _open(self, opening: Opening) -> Stream:
         """Opens the stream and begins to read. Raises LogLost when the log ends below the position."""
         began_s = self._context.now_s()
-        self.state, self.core, self._must_reopen, self._left = "opening", None, False, ()
+        self.state, self.core, self._left = "opening", None, ()
+        self._fetching.begin()
         core, start = await opening.open()
         self.core, self._reader, self.is_warm = core, opening.reader, opening.is_warm
         # not new any more: from here on, a stored head of this epoch may be our own
@@ -209,7 +208,7 @@ class StreamWorker:
                 if await self._tenure.await_lease():
                     self._left = ()  # the log may have changed during the pause
                     await seek(core, reader)
-                records = self._left or await self._fetch(core, reader, wait_s, stopping)
+                records = self._left or await self._fetching.take(core, reader, wait_s, stopping)
                 wait_s = await self._turn(core, sink, records)
                 if wait_s == 0.0:
                     await asyncio.sleep(0)  # parts of a large commit, one after the other: give way to others
@@ -219,23 +218,6 @@ class StreamWorker:
                     wait_s = max(0.01, wait_s - TRICKLE_PAUSE_S)
         finally:
             stopping.cancel()
-
-    async def _fetch(
-        self, core: Stream, reader: FragmentReader, wait_s: float, stopping: asyncio.Task[Literal[True]]
-    ) -> Sequence[Record]:
-        """The next records; none after `wait_s`, or at once when it is asked to stop."""
-        fetching = self._fetching = asyncio.ensure_future(reader.fetch(wait_s))
-        try:
-            await asyncio.wait(
-                (fetching, stopping), timeout=wait_s + LATE_FETCH_S, return_when=asyncio.FIRST_COMPLETED
-            )
-            if self._must_reopen:
-                raise KafkaUnavailable(f"stream {self.stream}: the reader makes no progress")
-            # a fetch that hangs counts as empty: the watchdog sees no progress and asks us to reopen
-            records = fetching.result() if fetching.done() else ()
-        finally:
-            fetching.cancel()
-        return admit(core, records)
 
     async def _turn(self, core: Stream, sink: SessionSink, records: Sequence[Record]) -> float:
         """Passes the records to the core and performs its effects; returns how long to wait for more."""
@@ -265,7 +247,7 @@ class StreamWorker:
                     # only after the commit is known: until then a replay may start at the older checkpoint
                     if below:
                         await sink.trim(below)
-                case Tick():
+                case Tick() if not self._context.pause.is_on:  # it would not be read
                     await sink.tick()
 
     async def _finish(self, core: Stream, reader: FragmentReader, sink: SessionSink) -> None:
@@ -280,10 +262,8 @@ class StreamWorker:
         # a replay cannot commit, so reading on would only delay the stop
         # and the next owner reads again what is left here
         if self._claimed.lease_alive() and not core.is_replaying and not self._left:
-            # the commit may succeed all the same
-            with contextlib.suppress(TimeoutError, Unavailable, LogLost, LogChanged):
-                async with asyncio.timeout(LAST_FETCH_S):
-                    records = admit(core, await reader.fetch(0.0))
+            # if it fails, the commit may succeed all the same
+            records = await self._fetching.last(core, reader)
         self.stopped_at_ms = context.wall_ms()
         core.fold(records, context.now_s())
         if self._end.is_set() and self._claimed.lease_alive():

@@ -1,4 +1,4 @@
-"""Makes a member drain, by a signed `POST /drain` to it.
+"""Makes a member drain, or take streams again, by a signed `POST /drain` or `POST /undrain` to it.
 
 One of control's files that import httpx. It sends only to addresses that members have registered, and follows
 no redirect. Any answer but success is a refusal, reported in the member's own words.
@@ -20,7 +20,6 @@ from shared.service.signing import Envelope, digest_of, new_nonce, sealed_header
 from shared.service.tls import tls_fault
 
 ANSWER_TIMEOUT_S = 5.0
-PATH = "/drain"
 SENDER = "control"
 """The sender's name in the signature: members sign with their ids, control has none."""
 
@@ -42,6 +41,13 @@ class HttpDrain:
 
     async def drain(self, group: str, member: str, address: str, why: str) -> None:
         """Returns once the member is draining. Raises PeerUnavailable."""
+        await self._post("drain", group, member, address, why)
+
+    async def undrain(self, group: str, member: str, address: str, why: str) -> None:
+        """Returns once the member takes streams again. Raises PeerUnavailable, also if it cannot."""
+        await self._post("undrain", group, member, address, why)
+
+    async def _post(self, what: str, group: str, member: str, address: str, why: str) -> None:
         body = msgspec.json.encode({"why": why})
         secrets = await self._secrets()
         envelope = Envelope(
@@ -52,20 +58,20 @@ class HttpDrain:
             at_ms=self._wall_ms(),
             nonce=new_nonce(),
             method="POST",
-            target=PATH,
+            target=f"/{what}",
             digest=digest_of(body),
             length=len(body),
         )
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 response = await self._http.post(
-                    f"{address}{PATH}", content=body, headers=sealed_headers(secrets, envelope)
+                    f"{address}/{what}", content=body, headers=sealed_headers(secrets, envelope)
                 )
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             why = tls_fault(error) or str(error) or type(error).__name__
             raise PeerUnavailable(f"{member} does not answer: {why}") from None
         if not response.is_success:
-            raise PeerUnavailable(f"{member} does not drain: {_words_of(response)}")
+            raise PeerUnavailable(f"{member} does not {what}: {_words_of(response)}")
 
 
 def _words_of(response: httpx.Response) -> str:

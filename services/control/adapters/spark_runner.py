@@ -124,7 +124,7 @@ class SparkRunner:
         # two runs of a job in a group would write the same tables
         for other in self._watched.values():
             if (other.run.job, other.run.group) == (submission.job, submission.group):
-                raise JobAlreadyRunning(f"run {other.run.id} of job {submission.job!r} has not ended yet")
+                raise JobAlreadyRunning(other.run.id, submission.job)
         now_ms = self._now_ms()
         run = Run(
             id=_new_id(now_ms),
@@ -135,6 +135,7 @@ class SparkRunner:
             started_at=now_ms,
             timeout_s=min(submission.timeout_s or self._timeout_s, self._timeout_s),
             scheduled=submission.scheduled,
+            **msgspec.structs.asdict(submission.cause),
         )
         try:
             request = self._place.request(

@@ -17,8 +17,10 @@ import msgspec
 from services.control.core.observed import Cluster, Group
 from shared.model.cluster import (
     UNREADABLE_CLAIM,
+    UNREADABLE_PAUSE,
     ClaimNode,
     MemberNode,
+    PauseNode,
     ProducerNode,
     StreamNode,
     View,
@@ -33,6 +35,7 @@ from shared.zookeeper.znodes import Znodes
 
 RESYNC_S = 30.0
 READS_AT_ONCE = 32
+_pause_of = msgspec.json.Decoder(PauseNode).decode
 
 T = TypeVar("T")
 K = TypeVar("K", int, str)
@@ -102,7 +105,8 @@ class ZooKeeperCluster:
             self._nodes(group, count),
         )
         pins = await self._tree.value(names.pins(group), parse_pins)
-        return View(count=count, members=members, claims=claims, nodes=nodes, pins=pins or {})
+        pause = await self._tree.value(names.pause(group), _pause_of, unreadable=UNREADABLE_PAUSE)
+        return View(count=count, members=members, claims=claims, nodes=nodes, pins=pins or {}, pause=pause)
 
     async def _claims(self, group: str, count: int) -> dict[int, ClaimNode]:
         streams = stream_numbers(await self._tree.children(self._names.claims(group)), count)

@@ -13,12 +13,13 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from msgspec import Meta
 from starlette.responses import StreamingResponse
 from starlette.types import Send
 
 from services.control.api.openapi import answers, refuses, schema_of
-from services.control.api.pages import INVALID, MAX_LIMIT, NOT_FOUND, StaleMs, joined
+from services.control.api.pages import INVALID, LISTED, MAX_LIMIT, NOT_FOUND, StaleMs, joined
 from services.control.core.recent_events import EventFilter
 from services.control.live.feed import EventFeed
 from shared.model.events import Event, Kind
@@ -40,6 +41,10 @@ class EventPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of the events, oldest first."""
 
     events: list[EventRow]
+    oldest: Annotated[
+        int | None,
+        Meta(description="id of the oldest event that control keeps; older ones are only in the topic"),
+    ]
     stale_ms: StaleMs
 
 
@@ -79,12 +84,15 @@ def events_routes(feed: EventFeed, check_group: Callable[[str], None]) -> APIRou
     unread = refuses(503, "The events, or for a group without events ZooKeeper, have not been read yet")
     routes = APIRouter(tags=["events"], responses=INVALID | NOT_FOUND | unread)
 
-    @routes.get("/events", summary="List or follow the events", responses=responses)
+    @routes.get("/events", summary="List or follow the events", responses=responses, dependencies=LISTED)
     async def events(
         request: Request,
         limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="maximum number of past events")] = 100,
         after: Annotated[
             int | None, Query(ge=-1, description="return only events above this id; without it, the newest")
+        ] = None,
+        before: Annotated[
+            int | None, Query(ge=0, description="return the newest events below this id: an older page")
         ] = None,
         group: Annotated[str | None, Query(max_length=100, description="only events of this group")] = None,
         stream: Annotated[int | None, Query(ge=0, description="only events of this stream")] = None,
@@ -109,7 +117,15 @@ def events_routes(feed: EventFeed, check_group: Callable[[str], None]) -> APIRou
             chunks = feed.follow(seen, limit, event_filter)
             return EventStream(chunks, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         past = feed.recent_events
-        found = past.newest(limit, event_filter) if after is None else past.after(after, limit, event_filter)
-        return joined("events", [event.row for event in found], feed.stale_ms())
+        if before is not None and after is not None:
+            fault = {"loc": ("query", "before"), "msg": "it goes without `after`"}
+            raise RequestValidationError([fault])
+        if before is not None:
+            found = past.before(before, limit, event_filter)
+        elif after is not None:
+            found = past.after(after, limit, event_filter)
+        else:
+            found = past.newest(limit, event_filter)
+        return joined("events", [event.row for event in found], feed.stale_ms(), oldest=past.oldest)
 
     return routes

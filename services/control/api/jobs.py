@@ -5,19 +5,26 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
+from services.control.api.access.caller import caller_of
 from services.control.api.openapi import Content, answers, encoded, read_body, refuses, takes_json
 from services.control.api.pages import (
     BAD_BODY,
     GUARDED,
     INVALID,
+    LISTED,
     NOT_FOUND,
     UNAVAILABLE,
     AfterName,
     Group,
-    Limit,
+    IdempotencyKey,
+    Name,
+    NextCursor,
+    Reason,
+    ShortPaging,
 )
+from services.control.core.causes import Cause, cause_of
 from services.control.core.jobs import (
     JOBS,
     MAX_TEXT,
@@ -26,8 +33,18 @@ from services.control.core.jobs import (
     ParametersInvalid,
     job_named,
 )
-from services.control.core.runs import LogPart, RunDetail, RunSummary, detail_of, summary_of
+from services.control.core.paging import Listing, columns_of, select
+from services.control.core.runs import (
+    LogPart,
+    Run,
+    RunDetail,
+    RunState,
+    RunSummary,
+    detail_of,
+    summary_of,
+)
 from services.control.core.schedules import ScheduleRow
+from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
 from services.control.live.scheduler import Scheduler
 from services.control.live.submissions import submission_for
@@ -43,9 +60,10 @@ class JobList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of the runs, newest first."""
+    """A page of the runs, newest first unless sorted otherwise."""
 
     runs: list[RunSummary]
+    next: NextCursor
 
 
 class ScheduleList(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +73,10 @@ class ScheduleList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ANSWERED = (JobList, RunPage, RunDetail, LogPart, ScheduleList)
+RUNS: Listing[Run] = Listing(
+    columns=columns_of("id", "job", "group", "state", "who", "started_at", "ended_at"),
+    default="-started_at,-id",
+)
 
 
 def parameters_schema() -> Content:
@@ -74,7 +96,7 @@ def schema_for(parameter: Parameter) -> Content:
     return schema | ({"pattern": f"^({parameter.pattern})$"} if parameter.pattern else {})
 
 
-def jobs_routes(view: ClusterView, runner: JobRunner) -> APIRouter:
+def jobs_routes(view: ClusterView, runner: JobRunner, actions: Actions) -> APIRouter:
     """The routes that list and start jobs."""
     routes = APIRouter(tags=["jobs"])
 
@@ -93,7 +115,7 @@ def jobs_routes(view: ClusterView, runner: JobRunner) -> APIRouter:
         | INVALID
         | NOT_FOUND
         | UNAVAILABLE
-        | refuses(409, "A run of this job is still under way in this group"),
+        | refuses(409, "`run` of this job is still under way in this group"),
     )
     async def start(
         request: Request,
@@ -103,17 +125,32 @@ def jobs_routes(view: ClusterView, runner: JobRunner) -> APIRouter:
             float | None,
             Query(gt=0, allow_inf_nan=False, description="a shorter limit than that of all runs"),
         ] = None,
+        reason: Reason = "",
+        idempotency_key: IdempotencyKey = None,
     ) -> Response:
         job_named(name)
         parameters = await read_body(request, dict[str, Any] | None) or {}
+        requested = [name, group, timeout_s, sorted(parameters.items())]
+        cause = cause_of(caller_of(request).name, reason, idempotency_key, requested)
+        if (repeated := _run_under(runner, cause)) is not None:
+            return encoded(detail_of(repeated), 202, location=f"/runs/{repeated.id}")
         try:
-            submission = submission_for(view, name, group, parameters, timeout_s=timeout_s)
+            submission = submission_for(view, name, group, parameters, timeout_s=timeout_s, cause=cause)
         except ParametersInvalid as error:
             return _refusal(error)
         run = await runner.start(submission)
+        actions.report_run(run, cause, "run")
         return encoded(detail_of(run), 202, location=f"/runs/{run.id}")
 
     return routes
+
+
+def _run_under(runner: JobRunner, cause: Cause) -> Run | None:
+    """The run that this request has already started. Raises KeyReused if its key started another one."""
+    found = next((run for run in runner.runs() if cause.key and run.key == cause.key), None)
+    if found is not None:
+        cause.check_same(found.request)
+    return found
 
 
 def _refusal(error: ParametersInvalid) -> Response:
@@ -121,16 +158,26 @@ def _refusal(error: ParametersInvalid) -> Response:
     return problem(422, kind_for(error), error.detail, errors=faults)
 
 
-def runs_routes(runner: JobRunner) -> APIRouter:
+def runs_routes(runner: JobRunner, actions: Actions) -> APIRouter:
     """The routes that show and cancel runs."""
     routes = APIRouter(tags=["jobs"], responses=INVALID | NOT_FOUND)
 
-    @routes.get("/runs", summary="List the runs, newest first", responses=answers(RunPage))
-    async def runs(limit: Limit = 100, after: AfterName = "") -> Response:
-        found = list(runner.runs())
+    @routes.get(
+        "/runs", summary="List the runs, newest first", responses=answers(RunPage), dependencies=LISTED
+    )
+    async def runs(
+        paging: Annotated[ShortPaging, Depends()],
+        after: AfterName = "",
+        job: Annotated[list[Name] | None, Query(description="only runs of this job")] = None,
+        group: Annotated[list[Name] | None, Query(description="only runs in this group")] = None,
+        state: Annotated[list[RunState] | None, Query(description="only runs in this state")] = None,
+    ) -> Response:
+        every = list(runner.runs())
         if after:
-            found = found[found.index(runner.run_of(after)) + 1 :]
-        return encoded(RunPage(runs=[summary_of(run) for run in found[:limit]]))
+            every = every[every.index(runner.run_of(after)) + 1 :]
+        found = select(every, job=job, group=group, state=state)
+        page, cursor = paging.page(RUNS, found, (after, job, group, state))
+        return encoded(RunPage(runs=[summary_of(run) for run in page], next=cursor))
 
     @routes.get(
         "/runs/{run_id}",
@@ -158,8 +205,11 @@ def runs_routes(runner: JobRunner) -> APIRouter:
         summary="Cancel a run",
         responses=answers(RunDetail, description="The run has ended; no process of it is left") | GUARDED,
     )
-    async def cancel(run_id: str) -> Response:
-        await runner.cancel(run_id)
+    async def cancel(request: Request, run_id: str, reason: Reason = "") -> Response:
+        had_ended = runner.run_of(run_id).has_ended
+        found = await runner.cancel(run_id)
+        if not had_ended:
+            actions.report_run(found, cause_of(caller_of(request).name, reason, None, None), "cancel")
         return await run(run_id)
 
     return routes

@@ -42,6 +42,9 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: int
     detail: Annotated[str, msgspec.Meta(description="one sentence for a person")]
     errors: Annotated[list[Fault], msgspec.Meta(description="every fault of the request")] = []
+    operation: Annotated[str, msgspec.Meta(description="id of the operation in the way")] = ""
+    run: Annotated[str, msgspec.Meta(description="id of the run in the way")] = ""
+    plan: Annotated[str, msgspec.Meta(description="what `if_plan` would have to be now")] = ""
 
 
 def schema_of(struct: type) -> Content:

@@ -44,7 +44,7 @@ class Scene:
 def facts(scene: Scene) -> dict[str, str]:
     """The numbers that every page may show, as texts by name."""
     lag = sum(row.lag for row in scene.rows)
-    sessions = [row.rates.sessions_per_s for row in scene.members if row.answers]
+    sessions = [row.rates.sessions_per_s for row in scene.members if row.rates is not None]
     return {
         "streams": count(len(scene.rows)),
         "members": count(len(scene.members)),
@@ -122,11 +122,11 @@ MEMBER_CELLS = ("share", "rate", "sessions", "open", "lag", "lease", "state")
 
 def member_cells(member: MemberRow, rows: Sequence[StreamRow]) -> tuple[str, ...]:
     """The texts of a member's row, as MEMBER_CELLS names them."""
-    answers = member.answers
+    answers, rates = member.answers, member.rates
     return (
         count(len(rows)),
-        per_second(member.rates.fragments_per_s) if answers else "",
-        per_second(member.rates.sessions_per_s) if answers else "",
+        per_second(rates.fragments_per_s) if rates else "",
+        per_second(rates.sessions_per_s) if rates else "",
         count(_sum([row.open_sessions for row in rows])) if answers else "",
         count(sum(row.lag for row in rows)),
         span(member.lease_ms) if answers else "",

@@ -48,7 +48,10 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemberStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A member's answer to `GET /status`; `lease_ms` is what remains of its lease."""
+    """A member's answer to `GET /status`; `lease_ms` is what remains of its lease.
+
+    `paused`: whether it reads nothing because its group is paused; None from a member that knows no pauses.
+    """
 
     id: str
     group: str
@@ -56,6 +59,7 @@ class MemberStatus(msgspec.Struct, frozen=True, kw_only=True):
     since: int = 0
     lease_ms: float = 0.0
     zookeeper_session: str | None = None
+    paused: bool | None = None
     rates: Rates = Rates()
     streams: list[StreamStatus] = []
 

@@ -1,85 +1,51 @@
-"""What an operator's operation would move, what that costs, and whether it is done or has failed.
+"""An operation: a wish that control has carried out, and whether its streams have moved since.
 
-Pure. `move` pins a stream to a member, `drain` makes a member hand over everything and leave, `rebalance`
-removes all pins. The effect of each is a change in ZooKeeper (pins, the member's state), which changes the
-plan that the members carry out. So a forecast is the difference of two plans, and progress shows in the
-claims. `services/control/live/operations.py` makes the effects and follows the operations.
+Pure. The effect of a wish is a change in ZooKeeper, which changes the plan that the members carry out. So
+progress shows in the claims. `services/control/live/operations.py` makes the effects and follows the
+operations; ZooKeeper keeps each as it began and as it ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from services.control.core.observed import Observed, StreamStatus
-from services.control.core.report import owner_statuses
+from services.control.core.forecasts import Forecast, Situation, StreamMove
+from services.control.core.wishes import Wish
 from shared.errors import Conflict, NotFound
-from shared.model.balance import plan
 from shared.model.cluster import View
 
-Kind = Literal["move", "drain", "rebalance"]
-OperationState = Literal["pending", "running", "done", "failed"]
-
-
-class UnknownMember(NotFound):
-    """There is no member of that name in the group."""
+OperationState = Literal["pending", "running", "done", "failed", "cancelled"]
+ENDED: frozenset[OperationState] = frozenset({"done", "failed", "cancelled"})
+KEPT = 1000
+"""Most operations to remember."""
+KEPT_MS = 7 * 86_400_000
+"""How long to remember those that have ended."""
+MAX_NODE_BYTES = 800_000
+"""Most bytes of an operation's znode: ZooKeeper accepts a little less than 1 MiB."""
 
 
 class UnknownOperation(NotFound):
-    """There is no operation of that id; control forgets all of them when it restarts."""
-
-
-class MoveRefused(Conflict):
-    """The member cannot take a stream now."""
+    """There is no operation of that id, or it ended long ago."""
 
 
 class OperationUnderWay(Conflict):
     """Another operation on the same stream or member is still under way."""
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator asks for."""
-
-    kind: Kind
-    group: str
-    stream: Annotated[int | None, Meta(description="of a move")] = None
-    to: Annotated[str | None, Meta(description="of a move: the member that gets the stream")] = None
-    member: Annotated[str | None, Meta(description="of a drain: the member that leaves")] = None
-
-
-class StreamMove(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream that changes its owner; null is no owner."""
-
-    stream: int
-    source: str | None = msgspec.field(name="from")
-    to: str | None
-    sessions: Annotated[int, Meta(description="open sessions that travel with it")]
-    bytes: Annotated[int, Meta(description="their size in memory")]
-
-
-class MoveTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """The sums over the moves."""
-
-    moves: int
-    sessions: int
-    bytes: int
-
-
-class Forecast(Wish, frozen=True, kw_only=True):
-    """What an operation would do; fields that its kind does not have are null."""
-
-    moves: list[StreamMove]
-    totals: MoveTotals
+class OperationEnded(Conflict):
+    """An operation that has ended cannot be cancelled."""
 
 
 class Operation(Wish, frozen=True, kw_only=True):
     """An operation and its progress; fields that its kind does not have are null."""
 
     id: str
+    who: Annotated[str, Meta(description="whose token asked for it")] = ""
+    reason: Annotated[str, Meta(description="why they did, in their words")] = ""
     state: Annotated[
         OperationState, Meta(description="pending: control has not seen the effect in ZooKeeper yet")
     ]
@@ -91,36 +57,33 @@ class Operation(Wish, frozen=True, kw_only=True):
     why: Annotated[str, Meta(description="what it waits for, or why it failed")]
     since: Annotated[int, Meta(description="ms UTC")]
     ended_at: Annotated[int | None, Meta(description="ms UTC")] = None
+    pins_before: Annotated[
+        dict[int, str | None],
+        Meta(description="the former pins of the streams whose pin it changed, which a cancel restores"),
+    ] = msgspec.field(default_factory=dict)
 
     @property
     def has_ended(self) -> bool:
         """Whether the operation is final."""
-        return self.state in ("done", "failed")
+        return self.state in ENDED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
-    """One group at one moment: its view, the planned owner by stream, and what the present owners report."""
+class OperationNode(msgspec.Struct, frozen=True, kw_only=True):
+    """Data of `operations/<id>`; `request`: digest of the request under its `Idempotency-Key`, or ""."""
 
-    view: View
-    owner: Mapping[int, str]
-    reported: Mapping[int, StreamStatus]
+    operation: Operation
+    request: str = ""
 
-
-def situation_in(observed: Observed, group: str) -> Situation:
-    """The situation of a group, which must exist."""
-    view = observed.cluster.groups[group].view
-    reported = owner_statuses(view, group, observed.answers.statuses)
-    return Situation(view=view, owner=plan(view).owner, reported=reported)
-
-
-def check(wish: Wish, view: View) -> None:
-    """Raises UnknownMember if the group has no such member, MoveRefused if the recipient cannot take it."""
-    for named in (wish.member, wish.to):
-        if named is not None and named not in view.members:
-            raise UnknownMember(f"there is no member {named!r} in group {wish.group!r}")
-    if wish.to is not None and (state := view.members[wish.to].state) != "active":
-        raise MoveRefused(f"{wish.to!r} is {state}")
+    def encode(self) -> bytes:
+        """The data of the znode; of an operation too large for one it lacks the last moves and old pins."""
+        data, operation = msgspec.json.encode(self), self.operation
+        while len(data) > MAX_NODE_BYTES:
+            moves, pins = operation.moves, list(operation.pins_before.items())
+            operation = msgspec.structs.replace(
+                operation, moves=moves[: len(moves) // 2], pins_before=dict(pins[: len(pins) // 2])
+            )
+            data = msgspec.json.encode(msgspec.structs.replace(self, operation=operation))
+        return data
 
 
 def check_alone(wish: Wish, moves: Iterable[StreamMove], others: Iterable[Operation]) -> None:
@@ -128,85 +91,39 @@ def check_alone(wish: Wish, moves: Iterable[StreamMove], others: Iterable[Operat
     # a move may exchange a second stream, so compare every stream that either of them touches
     streams = _streams(wish, moves)
     for other in others:
-        if other.has_ended or other.group != wish.group:
+        if other.has_ended or other.group != wish.group or _overrules(wish, other):
             continue
         shared = streams & _streams(other, other.moves)
         if shared:
-            raise OperationUnderWay(f"operation {other.id} is moving stream {min(shared)}")
+            raise _under_way(other, f"is moving stream {min(shared)}")
         if wish.member is not None and wish.member == other.member:
-            raise OperationUnderWay(f"operation {other.id} is draining {wish.member!r}")
+            raise _under_way(other, f"is draining {wish.member!r}")
 
 
-def pins_after(wish: Wish, pins: Mapping[int, str]) -> dict[int, str]:
-    """The pins after the wish has been carried out.
-
-    A drain also removes the pins to the member that leaves: a pin would take effect again when it returns.
-
-    >>> pins_after(Wish(kind="move", group="g", stream=3, to="b"), {1: "a"})
-    {1: 'a', 3: 'b'}
-    >>> pins_after(Wish(kind="drain", group="g", member="a"), {1: "a", 3: "b"})
-    {3: 'b'}
-    """
-    if wish.kind == "rebalance":
-        return {}
-    kept = {stream: member for stream, member in pins.items() if member != wish.member}
-    return kept | {wish.stream: wish.to} if wish.stream is not None and wish.to is not None else kept
-
-
-def moves_for(wish: Wish, now: Situation) -> list[StreamMove]:
-    """The streams whose owner the wish would change; excludes those that move without it."""
-    view, members = now.view, dict(now.view.members)
-    if wish.member in members:
-        members[wish.member] = msgspec.structs.replace(members[wish.member], state="draining")
-    after = plan(replace(view, members=members, pins=pins_after(wish, view.pins))).owner
-    moves = []
-    for stream in range(view.count):
-        claim, to = view.claims.get(stream), after.get(stream)
-        source = claim.member if claim is not None else None
-        # a stream that changes its owner in the present plan too moves without this wish
-        is_new = to != now.owner.get(stream) or (source is not None and source == wish.member)
-        # the wished stream is listed even if the plan wants the same: the operator asked for it
-        if to == source or not (is_new or stream == wish.stream):
-            continue
-        status = now.reported.get(stream)
-        moves.append(
-            StreamMove(
-                stream=stream,
-                source=source,
-                to=to,
-                sessions=status.open_sessions if status else 0,
-                bytes=status.state_bytes if status else 0,
-            )
-        )
-    return moves
-
-
-def totals_for(moves: Sequence[StreamMove]) -> MoveTotals:
-    """The number of the moves, and what they carry."""
-    sessions, size = sum(move.sessions for move in moves), sum(move.bytes for move in moves)
-    return MoveTotals(moves=len(moves), sessions=sessions, bytes=size)
-
-
-def forecast(wish: Wish, now: Situation) -> Forecast:
-    """What the wish would do in this situation."""
-    moves = moves_for(wish, now)
-    return Forecast(**msgspec.structs.asdict(wish), moves=moves, totals=totals_for(moves))
-
-
-def begin(wish: Wish, moves: list[StreamMove], operation_id: str, at_ms: int) -> Operation:
-    """The operation right after its effect was made, with these forecast moves."""
-    totals = totals_for(moves)
+def begin(
+    found: Forecast,
+    operation_id: str,
+    at_ms: int,
+    *,
+    who: str = "",
+    reason: str = "",
+    pins_before: Mapping[int, str | None] | None = None,
+) -> Operation:
+    """The operation of this forecast, right before its effect is made."""
     return Operation(
-        **msgspec.structs.asdict(wish),
+        **{name: getattr(found, name) for name in Wish.__struct_fields__},
         id=operation_id,
+        who=who,
+        reason=reason,
         state="pending",
-        moves=moves,
+        moves=found.moves,
         done=0,
-        total=totals.moves,
-        sessions=totals.sessions,
-        bytes=totals.bytes,
+        total=found.totals.moves,
+        sessions=found.totals.sessions,
+        bytes=found.totals.bytes,
         why="its effect does not show in ZooKeeper yet",
         since=at_ms,
+        pins_before=dict(pins_before or {}),
     )
 
 
@@ -238,6 +155,40 @@ def failed(operation: Operation, why: str, at_ms: int) -> Operation:
     return msgspec.structs.replace(operation, state="failed", why=why, ended_at=at_ms)
 
 
+def cancelled(operation: Operation, why: str, at_ms: int) -> Operation:
+    """The operation after its effect was undone."""
+    return msgspec.structs.replace(operation, state="cancelled", why=why, ended_at=at_ms)
+
+
+def check_cancel(operation: Operation) -> None:
+    """Raises OperationEnded, or Conflict for an operation that is undone by another one."""
+    if operation.has_ended:
+        raise OperationEnded(f"operation {operation.id} is {operation.state}")
+    if operation.kind not in ("move", "unpin", "drain", "rebalance"):
+        opposite = {"undrain": "drain", "pause": "resume", "resume": "pause"}[operation.kind]
+        raise Conflict(f"a {operation.kind} cannot be cancelled; ask for a {opposite}")
+
+
+def surplus(operations: Iterable[Operation], now_ms: int) -> list[Operation]:
+    """The ended operations to forget: those too old, and the oldest if there are too many.
+
+    An operation under way is never forgotten.
+    """
+    known = list(operations)
+    ended = sorted((one for one in known if one.has_ended), key=lambda one: (one.since, one.id))
+    many = max(0, len(known) - KEPT)
+    return ended[:many] + [one for one in ended[many:] if (one.ended_at or 0) < now_ms - KEPT_MS]
+
+
+def _under_way(other: Operation, what: str) -> OperationUnderWay:
+    return OperationUnderWay(f"operation {other.id} {what}", members={"operation": other.id})
+
+
+def _overrules(wish: Wish, other: Operation) -> bool:
+    """Whether the wish takes back what the other operation does, so need not wait for it."""
+    return wish.kind == "undrain" and other.kind == "drain" and wish.member == other.member
+
+
 def _streams(wish: Wish, moves: Iterable[StreamMove]) -> set[int]:
     own = {wish.stream} if wish.stream is not None else set()
     return own | {move.stream for move in moves}
@@ -252,8 +203,9 @@ def _waits_for(stream: int, now: Situation) -> str | None:
         return f"stream {stream} is still with {claim.member}"
     if status is not None and status.state == "retrying":
         return f"{owner} fails on stream {stream}: {status.why}"
-    # in `rewind` the stream waits for an operator, but it has arrived
-    if status is None or status.state not in ("running", "rewind"):
+    # in `rewind` the stream waits for an operator, and in a pause a replay does, but it has arrived
+    arrived = ("running", "rewind", "replaying") if now.view.pause is not None else ("running", "rewind")
+    if status is None or status.state not in arrived:
         return f"{owner} does not report stream {stream} as running yet"
     return None
 
@@ -267,6 +219,15 @@ def _is_visible(operation: Operation, view: View) -> bool:
             return node is None or node.state == "draining"
         case "rebalance":
             return not view.pins
+        case "unpin":
+            return operation.stream not in view.pins
+        case "undrain":
+            node = view.members.get(operation.member or "")
+            return node is not None and node.state == "active"
+        case "pause":
+            return view.pause is not None
+        case "resume":
+            return view.pause is None
 
 
 def _goal_missed(operation: Operation, now: Situation) -> list[str]:
@@ -276,12 +237,39 @@ def _goal_missed(operation: Operation, now: Situation) -> list[str]:
         return [missing] if missing is not None else []
     if operation.kind == "drain" and operation.member in now.view.members:
         return [f"{operation.member} has not left yet"]
+    if operation.kind in ("pause", "resume"):
+        wanted = operation.kind == "pause"
+        slow = sorted(name for name in now.view.members if _is_paused(now, name) is not wanted)
+        return [f"{name} does not report that it has {operation.kind}d yet" for name in slow]
     return []
+
+
+def _is_paused(now: Situation, member: str) -> bool:
+    status = now.statuses.get(member)
+    return status is not None and bool(status.paused)
 
 
 def _failure(operation: Operation, view: View) -> str | None:
     """Why the operation can no longer succeed; None while it can."""
-    if operation.kind != "move" or operation.to is None or operation.stream is None:
+    is_running = operation.state == "running"
+    match operation.kind:
+        case "move":
+            return _move_failure(operation, view)
+        case "drain" if is_running:
+            node = view.members.get(operation.member or "")
+            return f"{operation.member} is active again" if node and node.state == "active" else None
+        case "undrain" if operation.member not in view.members:
+            return f"{operation.member} has left; a restart makes it join again"
+        case "pause" if is_running and view.pause is None:
+            return "the group was resumed"
+        case "resume" if is_running and view.pause is not None:
+            return "the group was paused again"
+        case _:
+            return None
+
+
+def _move_failure(operation: Operation, view: View) -> str | None:
+    if operation.to is None or operation.stream is None:
         return None
     node = view.members.get(operation.to)
     if node is None:

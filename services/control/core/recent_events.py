@@ -88,11 +88,21 @@ class RecentEvents:
         matching = (stored for stored in reversed(self._ring) if event_filter.matches(stored.event))
         return list(itertools.islice(matching, limit))[::-1]
 
+    def before(self, event_id: int, limit: int, event_filter: EventFilter) -> list[StoredEvent]:
+        """The last `limit` events below that id that match, oldest first."""
+        older = (stored for stored in reversed(self._ring) if stored.id < event_id)
+        return list(itertools.islice(filter(lambda one: event_filter.matches(one.event), older), limit))[::-1]
+
     def after(self, event_id: int, limit: int, event_filter: EventFilter) -> list[StoredEvent]:
         """The first `limit` events above that id that match, oldest first."""
         # from the newest down, since followers are nearly always at the end of the ring
         newer = itertools.takewhile(lambda stored: stored.id > event_id, reversed(self._ring))
         return [stored for stored in newer if event_filter.matches(stored.event)][::-1][:limit]
+
+    @property
+    def oldest(self) -> int | None:
+        """The id of the oldest kept event; None without any."""
+        return self._ring[0].id if self._ring else None
 
     def has_group(self, group: str) -> bool:
         """Whether a kept event is of this group, which may no longer exist."""

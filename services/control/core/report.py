@@ -6,14 +6,14 @@ memory. `services/control/live/cluster_view.py` calls this once per refresh and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from services.control.core.burrow import Sample
 from services.control.core.lag_history import UNKNOWN, Trend
-from services.control.core.observed import Group, MemberStatus, Observed, Rates, StreamState, StreamStatus
+from services.control.core.observed import Group, MemberStatus, Observed, StreamState, StreamStatus
 from services.control.core.rows import (
     CountsRow,
     GroupRow,
@@ -83,6 +83,7 @@ def report_on(observed: Observed, trends: Mapping[str, Mapping[int, Trend]]) -> 
                 members=sorted(group.view.members),
                 streams=observed.cluster.count,
                 lag=sum(row.lag for row in streams[name]),
+                paused=group.view.pause,
             )
             for name, group in sorted(observed.cluster.groups.items())
         ],
@@ -100,7 +101,7 @@ def totals_of(rows: Sequence[StreamRow]) -> StreamTotals:
         **counts,
         streams=len(rows),
         lag=sum(row.lag for row in rows),
-        open_sessions=sum(row.open_sessions for row in rows),
+        open_sessions=sum(row.open_sessions or 0 for row in rows),
         rate=sum(rates) if rates else None,
         lag_ms=max(lags_ms) if is_lag_known else None,
     )
@@ -109,7 +110,7 @@ def totals_of(rows: Sequence[StreamRow]) -> StreamTotals:
 def stream_detail(observed: Observed, group: str, row: StreamRow, topic: str) -> StreamDetail:
     """The row with everything else that is known of its stream; `topic` is the stream's topic."""
     known = _known(observed, group)
-    head, reported = known.heads.get(row.stream), known.reported.get(row.stream)
+    head, reported = known.heads.get(row.stream), known.fresh(row.stream)
     owner = known.view.members.get(row.owner) if row.owner else None
     return StreamDetail(
         **{name: getattr(row, name) for name in StreamRow.__struct_fields__},
@@ -121,27 +122,39 @@ def stream_detail(observed: Observed, group: str, row: StreamRow, topic: str) ->
         address=owner.address if owner else None,
         node=known.view.node(row.stream),
         read_position=reported.position if reported and reported.position >= 0 else None,
-        covered=reported.covered if reported else 0,
-        cut=reported.cut if reported else 0,
-        pinned_to=known.view.pins.get(row.stream),
+        covered=reported.covered if reported else None,
+        cut=reported.cut if reported else None,
         owners=observed.ownership_history.owners(group, row.stream),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """One group: its view, and by stream the heads and what the owners report."""
+    """One group: its view, by stream the heads and what the owners last reported, and who is silent."""
 
     group: str
     view: View
     heads: Mapping[int, Head]
     reported: Mapping[int, StreamStatus]
+    silent: Collection[tuple[str, str]]
+
+    def fresh(self, stream: int) -> StreamStatus | None:
+        """What the stream's owner reports, unless it has fallen silent."""
+        claim = self.view.claims.get(stream)
+        is_silent = claim is None or (self.group, claim.member) in self.silent
+        return None if is_silent else self.reported.get(stream)
 
 
 def _known(observed: Observed, group: str) -> _Known:
     view = observed.cluster.groups.get(group, _NO_GROUP).view
     reported = owner_statuses(view, group, observed.answers.statuses)
-    return _Known(group=group, view=view, heads=observed.offsets.heads.get(group, {}), reported=reported)
+    return _Known(
+        group=group,
+        view=view,
+        heads=observed.offsets.heads.get(group, {}),
+        reported=reported,
+        silent=observed.answers.silent,
+    )
 
 
 def owner_statuses(
@@ -164,6 +177,7 @@ def owner_statuses(
 def _stream_row(observed: Observed, known: _Known, stream: int, trend: Trend) -> StreamRow:
     claim, node = known.view.claims.get(stream), known.view.node(stream)
     head, reported = known.heads.get(stream), known.reported.get(stream)
+    fresh = known.fresh(stream)
     first = observed.offsets.first.get(stream, 0)
     position = head.position if head else first
     end = observed.offsets.end.get(stream, position)
@@ -181,12 +195,13 @@ def _stream_row(observed: Observed, known: _Known, stream: int, trend: Trend) ->
         lag_ms=trend.lag_ms,
         rate=trend.rate,
         safe_offset=head.safe_offset if head else first,
-        open_sessions=reported.open_sessions if reported else 0,
-        state_bytes=reported.state_bytes if reported else 0,
+        open_sessions=fresh.open_sessions if fresh else None,
+        state_bytes=fresh.state_bytes if fresh else None,
         # the owner knows at once; the history needs a window to notice
         status="REWIND" if state == "rewind" else trend.status,
-        failures=reported.failures if reported else 0,
+        failures=fresh.failures if fresh else None,
         why=reported.why if reported else "",
+        pinned_to=known.view.pins.get(stream),
         last_handover=observed.ownership_history.handover(known.group, stream),
         counts=CountsRow(**msgspec.structs.asdict(head.counts)) if head else _NO_COUNTS,
     )
@@ -200,6 +215,8 @@ def _member_rows(observed: Observed) -> list[MemberRow]:
             streams_of.setdefault(claim.member, []).append(stream)
         for member, node in sorted(group.view.members.items()):
             status = observed.answers.statuses.get((name, member))
+            answers = status is not None and (name, member) not in observed.answers.silent
+            fresh = status if answers else None
             rows.append(
                 MemberRow(
                     id=member,
@@ -210,10 +227,11 @@ def _member_rows(observed: Observed) -> list[MemberRow]:
                     state=status.state if status else node.state,
                     since=node.since,
                     streams=streams_of.get(member, []),
-                    rates=status.rates if status else Rates(),
-                    lease_ms=status.lease_ms if status else None,
+                    rates=fresh.rates if fresh else None,
+                    paused=fresh.paused if fresh else None,
+                    lease_ms=fresh.lease_ms if fresh else None,
                     zookeeper_session=status.zookeeper_session if status else None,
-                    answers=status is not None and (name, member) not in observed.answers.silent,
+                    answers=answers,
                 )
             )
     return sorted(rows, key=lambda row: (row.id, row.group))

@@ -13,9 +13,12 @@ from msgspec import Meta
 from services.control.core.burrow import Status
 from services.control.core.observed import Move, Rates, StreamState
 from services.control.core.ownership_history import HandoverRow, OwnerRow
-from shared.model.cluster import StreamNode
+from shared.model.cluster import PauseNode, StreamNode
 from shared.model.group import GroupSettings
 from shared.model.head import Counts
+
+OWNERS = "null while its owner does not say"
+SILENT = "null while the member does not answer"
 
 
 class CountsRow(Counts, frozen=True, kw_only=True, omit_defaults=False):
@@ -27,7 +30,7 @@ class StreamTotals(CountsRow, frozen=True, kw_only=True):
 
     streams: int
     lag: int
-    open_sessions: int
+    open_sessions: Annotated[int, Meta(description="of the streams whose owner says it")]
     rate: Annotated[float | None, Meta(description="records appended per second; null: known of no stream")]
     lag_ms: Annotated[int | None, Meta(description="the longest; null: unknown of some stream that lags")]
 
@@ -48,11 +51,14 @@ class StreamRow(msgspec.Struct, frozen=True, kw_only=True):
     ]
     rate: Annotated[float | None, Meta(description="records that were appended per second; null: unknown")]
     safe_offset: Annotated[int, Meta(description="where a replay would begin")]
-    open_sessions: int
-    state_bytes: Annotated[int, Meta(description="memory of the open sessions' fragments")]
+    open_sessions: Annotated[int | None, Meta(description=OWNERS)]
+    state_bytes: Annotated[int | None, Meta(description=f"memory of the open sessions' fragments; {OWNERS}")]
     status: Annotated[Status, Meta(description="how lag and commits move, in Burrow's words")]
-    failures: Annotated[int, Meta(description="how often in a row it failed without progress; 0 if it works")]
+    failures: Annotated[
+        int | None, Meta(description=f"how often in a row it failed without progress; {OWNERS}")
+    ]
     why: Annotated[str, Meta(description="why it failed last or is in `rewind`; empty if it works")]
+    pinned_to: Annotated[str | None, Meta(description="the member that an operator pinned it to")]
     last_handover: HandoverRow | None
     counts: CountsRow
 
@@ -68,9 +74,13 @@ class StreamDetail(StreamRow, frozen=True, kw_only=True):
     address: Annotated[str | None, Meta(description="the owner's")]
     node: Annotated[StreamNode, Meta(description="its node in ZooKeeper: the present or last owner")]
     read_position: Annotated[int | None, Meta(description="next offset that the owner will read")]
-    covered: Annotated[int, Meta(description="keys whose closed sessions a replay would skip")]
-    cut: Annotated[int, Meta(description="offsets that retention took before they were accounted for")]
-    pinned_to: Annotated[str | None, Meta(description="the member that an operator pinned it to")]
+    covered: Annotated[
+        int | None, Meta(description=f"keys whose closed sessions a replay would skip; {OWNERS}")
+    ]
+    cut: Annotated[
+        int | None,
+        Meta(description=f"offsets that retention took before they were accounted for; {OWNERS}"),
+    ]
     owners: Annotated[list[OwnerRow], Meta(description="newest first, at most 10")]
 
 
@@ -84,8 +94,9 @@ class MemberRow(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     since: Annotated[int, Meta(description="ms UTC")]
     streams: Annotated[list[int], Meta(description="the streams that it has claimed")]
-    rates: Rates
-    lease_ms: Annotated[float | None, Meta(description="what remains of its lease")]
+    rates: Annotated[Rates | None, Meta(description=f"what it reads and closes; {SILENT}")]
+    paused: Annotated[bool | None, Meta(description=f"reads nothing, as its group is paused; {SILENT}")]
+    lease_ms: Annotated[float | None, Meta(description=f"what remains of its lease; {SILENT}")]
     zookeeper_session: str | None
     answers: Annotated[bool, Meta(description="whether it answered the last request for its status")]
 
@@ -113,6 +124,7 @@ class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
     members: Annotated[list[str], Meta(description="ids, sorted")]
     streams: Annotated[int, Meta(description="number of streams")]
     lag: int
+    paused: Annotated[PauseNode | None, Meta(description="who paused it, when and why; null: it is not")]
 
 
 class PlanRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from services.control.core.causes import NOBODY, Cause
 from shared.errors import Conflict, InvariantBroken, NotFound
 from shared.model.group import GroupSettings
 
@@ -33,6 +34,9 @@ class UnknownRun(NotFound):
 
 class JobAlreadyRunning(Conflict):
     """A run of this job is still under way in this group."""
+
+    def __init__(self, run_id: str, job: str) -> None:
+        super().__init__(f"run {run_id} of job {job!r} has not ended yet", members={"run": run_id})
 
 
 class IllegalTransition(InvariantBroken):
@@ -63,6 +67,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     stream_table: str = ""
     timeout_s: float | None = None
     scheduled: ScheduledFor | None = None
+    cause: Cause = NOBODY
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +100,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: Annotated[int | None, Meta(description="ms UTC")] = None
     error: RunError | None = None
     scheduled: Annotated[ScheduledFor | None, Meta(description="null: a user started it")] = None
+    who: Annotated[str, Meta(description="whose token started it; empty for a schedule")] = ""
+    reason: Annotated[str, Meta(description="why they did, in their words")] = ""
 
 
 class RunDetail(RunSummary, frozen=True, kw_only=True):
@@ -117,13 +124,15 @@ class Run(RunSummary, frozen=True, kw_only=True):
 
     `pid` is also the number of the driver's process group; `born` distinguishes the driver from a later
     process with the same number. `driver` names its folder. `is_handed_over`: the run was given to a waiting
-    driver, which has not begun it yet.
+    driver, which has not begun it yet. `key`, `request`: those of `Cause`.
     """
 
     pid: int = 0
     born: str = ""
     driver: str = ""
     is_handed_over: bool = False
+    key: str = ""
+    request: str = ""
 
     @property
     def has_ended(self) -> bool:

@@ -59,7 +59,7 @@ class _ControlMetrics(Collector):
         for group, rows in served.report.streams.items():
             lag.add_metric([group], sum(row.lag for row in rows))
             unowned.add_metric([group], sum(row.owner is None for row in rows))
-            failing.add_metric([group], sum(row.failures > 0 for row in rows))
+            failing.add_metric([group], sum(bool(row.failures) for row in rows))
             for status, count in sorted(Counter(row.status for row in rows).items()):
                 streams.add_metric([group, status], count)
         yield from (lag, streams, unowned, failing)

@@ -1,40 +1,46 @@
-"""Operations: makes their effects, and follows each until it is done or has failed.
+"""Operations: makes their effects, and follows each until it is done, has failed or was cancelled.
 
-`core/operations.py` decides what an operation means; this file holds the memory, the clock and the two
-effects (pins, a member's drain). A restart of control forgets the operations but not what they did: their
-effects are in ZooKeeper.
+The core decides what an operation means; this file holds the clock and what this control knows. An operation
+is stored before its effect is made, and once more when it has ended, so a control that restarts goes on
+following it. Two controls follow the same operations; the first one to see an end stores it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence
 
-from services.control.core.observed import Observed
-from services.control.core.operations import (
+from services.control.core.causes import Cause
+from services.control.core.forecasts import (
     Forecast,
-    Operation,
     Situation,
-    UnknownOperation,
-    Wish,
-    begin,
-    check,
-    check_alone,
-    failed,
-    follow,
+    check_plan,
     forecast,
-    pins_after,
     situation_in,
 )
+from services.control.core.operations import (
+    Operation,
+    OperationNode,
+    UnknownOperation,
+    begin,
+    cancelled,
+    check_alone,
+    check_cancel,
+    failed,
+    follow,
+    surplus,
+)
+from services.control.core.wishes import Wish, check, pins_changed
+from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView, UnknownStream
-from services.control.ports import MemberDrain, PinStore
-from shared.errors import PeerUnavailable, Unavailable
+from services.control.live.effects import Effects
+from services.control.ports import OperationStore
+from shared.errors import BatonError, Unavailable, ZooKeeperUnavailable
 
-KEPT = 1000
-"""Most operations to remember; beyond that, the oldest ended ones are forgotten."""
 logger = logging.getLogger(__name__)
 
 
@@ -44,8 +50,9 @@ class Operations:
     def __init__(
         self,
         view: ClusterView,
-        pins: PinStore,
-        drain: MemberDrain,
+        effects: Effects,
+        store: OperationStore,
+        actions: Actions,
         *,
         timeout_s: float,
         look_every_s: float,
@@ -53,15 +60,18 @@ class Operations:
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._view = view
-        self._pins = pins
-        self._drain = drain
+        self._effects = effects
+        self._store = store
+        self._actions = actions
         self._timeout_s = timeout_s
         self._look_every_s = look_every_s
         self._steady_s = steady_s
         self._wall_ms = wall_ms
         self._known: dict[str, Operation] = {}
+        self._requests: dict[str, str] = {}
         self._begun_s: dict[str, float] = {}
-        self._making = asyncio.Lock()
+        self._is_read = False
+        self._changing = asyncio.Lock()
 
     def __repr__(self) -> str:
         open_ones = sum(not operation.has_ended for operation in self._known.values())
@@ -70,105 +80,153 @@ class Operations:
     def forecast(self, wish: Wish) -> Forecast:
         """What the wish would do.
 
-        Raises UnknownGroup, UnknownStream, UnknownMember, MoveRefused, Unavailable.
+        Raises UnknownGroup, UnknownStream, UnknownMember, MoveRefused, NothingToDo, Unavailable.
         """
         return forecast(wish, self._situation(wish))
 
-    async def start(self, wish: Wish) -> Operation:
-        """The operation, after its effect has been made.
+    async def start(self, wish: Wish, cause: Cause, *, if_plan: str | None = None) -> Operation:
+        """The operation, after its effect has been made; for a repeated request the one that it began.
 
-        Raises what `forecast` raises; OperationUnderWay; PeerUnavailable or ZooKeeperUnavailable when the
-        effect failed or its outcome is unknown.
+        Raises what `forecast` raises; PlanChanged, OperationUnderWay, KeyReused; PeerUnavailable or
+        ZooKeeperUnavailable when the effect failed or its outcome is unknown.
         """
-        async with self._making:  # the next request must see this operation before it checks for conflicts
+        async with self._changing:  # the next request must see this operation before it checks for conflicts
+            await self._learn()
+            if cause.key in self._known:
+                cause.check_same(self._requests[cause.key])
+                return self._known[cause.key]
             found = forecast(wish, self._situation(wish))
+            check_plan(found, if_plan)
             check_alone(wish, found.moves, self._known.values())
-            await self._make(wish)
-            operation = begin(wish, found.moves, secrets.token_hex(6), self._wall_ms())
-            self._known[operation.id] = operation
-            self._begun_s[operation.id] = self._steady_s()
-            self._forget()
+            operation = begin(
+                found,
+                cause.key or secrets.token_hex(6),
+                self._wall_ms(),
+                who=cause.who,
+                reason=cause.reason,
+                pins_before=pins_changed(wish, self._view.group(wish.group).view.pins),
+            )
+            if not await self._store.create(OperationNode(operation=operation, request=cause.request)):
+                raise ZooKeeperUnavailable("another control has just been asked the same; try again")
+            try:
+                await self._effects.make(operation)
+            except BatonError:
+                # without an effect there is nothing to follow; what stays fails when its time is over
+                with contextlib.suppress(Unavailable):
+                    await self._store.forget(operation.id)
+                raise
+            self._note(operation, cause.request)
+        self._actions.report_operation(operation, cause)
         logger.info("operation started", extra={"operation": operation.id, "wish": wish})
         return operation
 
+    async def cancel(self, operation_id: str, cause: Cause) -> Operation:
+        """The operation, after its effect was undone.
+
+        Raises UnknownOperation, OperationEnded, Conflict, Unavailable.
+        """
+        async with self._changing:
+            operation = self.operation_of(operation_id)
+            check_cancel(operation)
+            await self._effects.undo(operation)
+            why = f"cancelled by {cause.who}" + (f": {cause.reason}" if cause.reason else "")
+            ended = await self._end(cancelled(operation, why, self._wall_ms()))
+        self._actions.report_operation(ended, cause, what="cancel ")
+        return ended
+
     def all(self) -> Sequence[Operation]:
-        """All remembered operations, newest first."""
-        return list(reversed(self._known.values()))
+        """All remembered operations, newest first. Raises ZooKeeperUnavailable until they have been read."""
+        self._require_read()
+        return sorted(self._known.values(), key=lambda one: (one.since, one.id), reverse=True)
 
     def operation_of(self, operation_id: str) -> Operation:
-        """The operation. Raises UnknownOperation."""
+        """The operation. Raises UnknownOperation, and ZooKeeperUnavailable until they have been read."""
+        self._require_read()
         if operation_id not in self._known:
-            raise UnknownOperation(f"control does not remember operation {operation_id!r}")
+            raise UnknownOperation(f"there is no operation {operation_id!r}, or it ended long ago")
         return self._known[operation_id]
 
     async def run(self) -> None:
         """Follows the operations until cancelled."""
         while True:
-            self.step()
+            await self.step()
             await asyncio.sleep(self._look_every_s)
 
-    def step(self) -> None:
+    async def step(self) -> None:
         """Updates every operation under way from the newest view."""
-        under_way = [operation for operation in self._known.values() if not operation.has_ended]
         try:
-            observed = self._view.served(with_offsets=False).observed
-        except Unavailable:
-            return
-        situations: dict[str, Situation] = {}
-        for operation in under_way:
-            group = operation.group
-            if group in observed.cluster.groups and group not in situations:
-                situations[group] = situation_in(observed, group)
-            self._follow(operation, situations.get(group))
+            async with self._changing:
+                await self._learn()
+                await self._follow_all()
+                for old in surplus(self._known.values(), self._wall_ms()):
+                    await self._store.forget(old.id)
+                    del self._known[old.id], self._requests[old.id]
+        except Unavailable as error:
+            logger.debug("operations not followed", extra={"why": error.detail})
 
-    def _follow(self, operation: Operation, now: Situation | None) -> None:
+    async def _learn(self) -> None:
+        """Reads what is stored. What has ended stays as it is known, and so does the progress of the rest."""
+        stored = await self._store.read()
+        for name in self._known.keys() - stored.keys():
+            # withdrawn by another control, or ZooKeeper was reset
+            if not self._known[name].has_ended:
+                gone = failed(self._known[name], "ZooKeeper no longer has it", self._wall_ms())
+                self._note(gone, self._requests[name])
+        for name, node in stored.items():
+            if name not in self._known or node.operation.has_ended:
+                self._note(node.operation, node.request)
+        self._is_read = True
+
+    async def _follow_all(self) -> None:
+        observed = self._view.served(with_offsets=False).observed
+        situations = {
+            group: situation_in(observed, group)
+            for group in {one.group for one in self._known.values() if not one.has_ended}
+            if group in observed.cluster.groups
+        }
+        for operation in [one for one in self._known.values() if not one.has_ended]:
+            followed = self._followed(operation, situations.get(operation.group))
+            if followed.has_ended:
+                await self._end(followed)
+            else:
+                self._known[operation.id] = followed
+
+    def _followed(self, operation: Operation, now: Situation | None) -> Operation:
         if now is None:
-            followed = failed(operation, f"group {operation.group!r} is gone", self._wall_ms())
+            return failed(operation, f"group {operation.group!r} is gone", self._wall_ms())
+        return follow(
+            operation,
+            now,
+            at_ms=self._wall_ms(),
+            age_ms=(self._steady_s() - self._begun_s[operation.id]) * 1000,
+            limit_ms=self._timeout_s * 1000,
+        )
+
+    async def _end(self, ended: Operation) -> Operation:
+        ended = await self._store.end(ended)
+        self._note(ended, self._requests[ended.id])
+        logger.info("operation ended", extra={"operation": ended.id, "state": ended.state, "why": ended.why})
+        return ended
+
+    def _note(self, operation: Operation, request: str) -> None:
+        self._known[operation.id] = operation
+        self._requests[operation.id] = request
+        if operation.has_ended:
+            self._begun_s.pop(operation.id, None)
         else:
-            followed = follow(
-                operation,
-                now,
-                at_ms=self._wall_ms(),
-                age_ms=(self._steady_s() - self._begun_s[operation.id]) * 1000,
-                limit_ms=self._timeout_s * 1000,
-            )
-        self._known[operation.id] = followed
-        if followed.has_ended:
-            del self._begun_s[operation.id]
-            logger.info(
-                "operation ended",
-                extra={"operation": operation.id, "state": followed.state, "why": followed.why},
-            )
+            # the wall clock knows the age of one that was begun elsewhere, or before a restart
+            age_s = max(0, self._wall_ms() - operation.since) / 1000
+            self._begun_s.setdefault(operation.id, self._steady_s() - age_s)
+
+    def _require_read(self) -> None:
+        if not self._is_read:
+            raise ZooKeeperUnavailable("the operations have not been read yet")
 
     def _situation(self, wish: Wish) -> Situation:
         view = self._view.group(wish.group).view
         if wish.stream is not None and wish.stream >= view.count:
             raise UnknownStream(f"there is no stream {wish.stream}; there are 0 … {view.count - 1}")
-        observed = self._view.served(with_offsets=False).observed
-        situation = situation_in(observed, wish.group)
+        situation = situation_in(self._view.served(with_offsets=False).observed, wish.group)
         check(wish, situation.view)
-        if wish.member is not None:
-            _check_answers(observed, wish.group, wish.member)
+        self._effects.check_answers(wish)
         return situation
-
-    async def _make(self, wish: Wish) -> None:
-        # the drain first: if it fails, the pins are as before and the operator may simply try again
-        if wish.member is not None:
-            member = self._view.group(wish.group).view.members[wish.member]
-            await self._drain.drain(wish.group, wish.member, member.address, "drained by an operator")
-        await self._pins.change(wish.group, lambda pins: pins_after(wish, pins))
-
-    def _forget(self) -> None:
-        # an operation under way is never forgotten, however many there are
-        ended = [name for name, operation in self._known.items() if operation.has_ended]
-        for name in ended[: max(0, len(self._known) - KEPT)]:
-            del self._known[name]
-
-
-def _check_answers(observed: Observed, group: str, member: str) -> None:
-    """Raises PeerUnavailable unless the member has just answered at its address.
-
-    Another process may have taken over the address: it must not be drained in the member's place.
-    """
-    if (group, member) in observed.answers.silent or (group, member) not in observed.answers.statuses:
-        raise PeerUnavailable(f"{member} does not answer")

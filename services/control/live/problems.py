@@ -113,6 +113,7 @@ def _with_cluster(facts: Facts, served: Served, group: str) -> Facts:
     return replace(
         facts,
         is_read=True,
+        is_paused=found is not None and found.view.pause is not None,
         rows=served.report.streams.get(group, ()),
         first=observed.offsets.first,
         cut={stream: status.cut for stream, status in reported.items()},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from services.control.core.causes import NOBODY, Cause
 from services.control.core.jobs import Check, job_named, parse_parameters
 from services.control.core.runs import ScheduledFor, Submission
 from services.control.live.cluster_view import ClusterView, UnknownGroup
@@ -21,6 +22,7 @@ def submission_for(
     *,
     timeout_s: float | None = None,
     scheduled: ScheduledFor | None = None,
+    cause: Cause = NOBODY,
 ) -> Submission:
     """A run of the job with the group's settings as they are now.
 
@@ -40,4 +42,5 @@ def submission_for(
         stream_table=view.stream_table(),
         timeout_s=timeout_s,
         scheduled=scheduled,
+        cause=cause,
     )

@@ -80,13 +80,14 @@ class InterruptedControl(InMemoryControl):
         (
             ("drain", "m1", "--wait"),
             "GET /operations/o7",
-            "operation o7 (drain m1) goes on; `baton operations` shows it. A restart of the member undoes it",
+            "operation o7 (drain m1) goes on; `baton operations` shows it. `baton undrain` undoes it while "
+            "the member drains, and then its restart",
         ),
         (
             ("move", "3", "--to", "m1"),
             "POST /operations",
             "the operation (move 3 --to m1) may have started; `baton operations` lists the operations. "
-            "`baton rebalance` undoes it",
+            "`baton unpin` undoes it",
         ),
         (("drain", "m1", "--dry-run"), "POST /operations", "nothing was started"),
         (("events", "-f"), "GET /events", "stopped after 0 events"),

@@ -9,8 +9,8 @@ import pytest
 from click.testing import Result
 
 from tests.unit.cli.fake_services import baton
+from tests.unit.control.desk import Desk
 from tests.unit.control.operators_world import TIMEOUT_S
-from tests.unit.control.test_operations import Desk
 
 
 class Control:
@@ -124,3 +124,50 @@ def test_rejected_operations_show_the_sentence_of_control(
     answer = control.invoke(*arguments)
 
     assert words in str(answer.exception)
+
+
+def test_a_draining_member_is_undrained(control: Control) -> None:
+    """It owns its share again."""
+    control.invoke("drain", "a")
+    control.desk.group.act(1)
+
+    answer = control.invoke("undrain", "a", "--wait")
+
+    assert (answer.exit_code, control.desk.group.view.members["a"].state) == (0, "active")
+
+
+def test_a_stream_is_unpinned(control: Control) -> None:
+    """Other pins stay."""
+    control.desk.group.pin({0: "b", 1: "b"})
+
+    answer = control.invoke("unpin", "0", "--wait")
+
+    assert (answer.exit_code, control.desk.group.view.pins) == (0, {1: "b"})
+    assert "(unpin 0) is done" in answer.stdout
+
+
+def test_a_group_is_paused_and_resumed_with_a_reason(control: Control) -> None:
+    """The pause keeps it, and the list of operations shows it."""
+    paused = control.invoke("pause", "--wait", "--reason", "a bad deploy")
+    found = control.desk.group.view.pause
+    twice = control.invoke("pause")
+    resumed = control.invoke("resume", "--wait")
+    listed = json.loads(control.invoke("operations", "-o", "json").stdout)["operations"]
+
+    assert (paused.exit_code, resumed.exit_code, control.desk.group.view.pause) == (0, 0, None)
+    assert found is not None
+    assert found.reason == "a bad deploy"
+    assert "is paused already, by anybody" in str(twice.exception)
+    assert {row["kind"]: row["reason"] for row in listed} == {"pause": "a bad deploy", "resume": ""}
+
+
+def test_an_operation_is_cancelled(control: Control) -> None:
+    """The pins are as before; one that has ended is refused."""
+    started = json.loads(control.invoke("move", "0", "--to", "b", "-o", "json").stdout)
+
+    answer = control.invoke("operations", "--cancel", started["id"], "--reason", "wrong stream")
+    again = control.invoke("operations", "--cancel", started["id"])
+
+    assert answer.stdout == f"operation {started['id']} (move 0 --to b) is cancelled\n"
+    assert control.desk.group.view.pins == {}
+    assert "is cancelled" in str(again.exception)

@@ -9,6 +9,7 @@ from typing import Literal
 import pytest
 
 from services.consumer.core.handover.rules import HandoverLimits
+from shared.errors import Conflict
 from shared.model.names import Names
 from tests.fakes.virtual_time import until, virtual_time
 from tests.unit.consumer.handover_world import HandoverWorld, sharing
@@ -63,14 +64,49 @@ async def test_a_drained_member_reports_that_it_has_left() -> None:
     world = await sharing(4, "a", "b")
     drained = world.members["a"]
 
-    drained.member.drain("requested")
-    drained.member.drain("requested again")
+    drained.member.departure.drain("requested")
+    drained.member.departure.drain("requested again")
     await until(lambda: drained.member.state == "drained")
 
     assert drained.member.complaints() == ["drained: it has left the group"]
     assert Names().member("default", "a") not in world.store.znodes
     assert len(world.members["b"].running) == 4
     assert world.read_again() == set()
+    await world.end()
+
+
+@virtual_time
+async def test_an_undrained_member_takes_streams_again() -> None:
+    """It stays in its group, gets its share back, and nothing is read twice."""
+    world = await sharing(8, "a", "b")
+    drained = world.members["a"]
+
+    drained.member.departure.drain("requested")
+    await until(lambda: drained.member.node.state == "draining" and len(drained.running) < 4)
+    drained.member.departure.undrain("requested")
+    await until(lambda: drained.member.state == "active")
+    await world.settled()
+    await asyncio.sleep(30)
+
+    assert len(drained.running) == 4
+    assert not drained.task.done()
+    await world.finish_without_replay()
+
+
+@virtual_time
+async def test_a_member_that_has_let_go_cannot_undrain() -> None:
+    """Nor one that is not draining, or whose process ends: a restart makes it join again."""
+    world = await sharing(2, "a", "b", "c")
+    drained, stopped, idle = (world.members[name].member for name in "abc")
+
+    drained.departure.drain("requested")
+    world.members["b"].stop.set()
+    await until(lambda: drained.state == stopped.state == "drained")
+
+    for member in (drained, stopped, idle):
+        with pytest.raises(Conflict):
+            member.departure.undrain("requested")
+    del world.members["a"], world.members["b"]
     await world.end()
 
 
@@ -262,7 +298,7 @@ async def test_a_donor_that_dies_before_the_release(step: str, is_warm: bool) ->
     """Its claims end with its ZooKeeper session; the recipient uses a complete hint, otherwise the log."""
     world = await sharing(1, "a")
     await world.join("b")
-    world.members["a"].member.drain("requested")
+    world.members["a"].member.departure.drain("requested")
     world.at_next(step, lambda: world.strike_down("a"))
 
     await until(lambda: "a" in world.dead)
@@ -281,7 +317,7 @@ async def test_a_donor_that_dies_after_the_release_costs_no_replay() -> None:
     world = await sharing(1, "a")
     await world.join("b")
     world.observed.after["release"] = lambda: world.strike_down("a")
-    world.members["a"].member.drain("requested")
+    world.members["a"].member.departure.drain("requested")
 
     await until(lambda: "a" in world.dead)
     await world.settled()
@@ -360,7 +396,7 @@ async def test_no_delta_extends_a_copy_from_before_an_unknown_commit(
     one, answered = world.members["a"], asyncio.Event()
     await world.join("b")
     world.peers.slow["offer"] = answered
-    one.member.drain("requested")
+    one.member.departure.drain("requested")
     await until(lambda: world.peers.sent == ["offer"])
     copied = one.worker(0).core
 

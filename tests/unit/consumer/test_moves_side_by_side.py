@@ -190,9 +190,9 @@ async def test_a_donor_that_dies_in_its_turn_delays_the_others_by_a_second(
     stopped = loop.time()
 
     leaving = world.members["a"].member
-    leaving.drain("asked")
+    leaving.departure.drain("asked")
     await until(lambda: "a" in world.dead)
-    world.members["b"].member.drain("asked")
+    world.members["b"].member.departure.drain("asked")
     await until(lambda: len(world.members["c"].running) >= 8, within_s=10)
 
     assert loop.time() - stopped < TURN_LIMIT_S + 1

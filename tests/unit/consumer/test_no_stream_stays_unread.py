@@ -30,7 +30,7 @@ async def test_a_drain_past_its_time_leaves_no_claim() -> None:
     for stream in range(48):
         world.emit("k", stream=stream, end=True)
 
-    one.member.drain("asked")
+    one.member.departure.drain("asked")
     await one.task
     left = len(two.member.workers)
     await until(lambda: len(two.running) == 48, within_s=5)

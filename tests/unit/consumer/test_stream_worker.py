@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from services.consumer.core.commits.turn import EMPTY_S, StreamLimits
+from services.consumer.stream.fetching import LAST_FETCH_S
 from services.consumer.stream.tenure import LEASE_POLL_S
-from services.consumer.stream.worker import LAST_FETCH_S
 from shared.model.group import Delivery, GroupSettings
 from tests.fakes.log import Loss
 from tests.fakes.virtual_time import until, virtual_time

@@ -10,14 +10,19 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from services.control.adapters.zookeeper_operations import ZooKeeperOperations
 from services.control.core.observed import Answers, Cluster, MemberStatus, Observed, StreamState, StreamStatus
 from services.control.core.observed import Group as ObservedGroup
+from services.control.live.actions import Actions
+from services.control.live.effects import Effects
 from services.control.live.operations import Operations
 from shared.errors import PeerUnavailable, ZooKeeperUnavailable
 from shared.model.balance import plan
-from shared.model.cluster import ClaimNode, MemberNode, View
+from shared.model.cluster import ClaimNode, MemberNode, PauseNode, View
+from shared.model.events import Event
 from shared.model.group import GroupSettings
-from shared.model.names import DEFAULT_GROUP
+from shared.model.names import DEFAULT_GROUP, Names
+from tests.fakes.coordinator import InMemoryZooKeeper, ZnodeStore
 from tests.unit.control.sources import InMemoryCluster, InMemoryMembers, Sources
 
 TIMEOUT_S = 60.0
@@ -89,6 +94,7 @@ class Group:
             (DEFAULT_GROUP, name): MemberStatus(
                 id=name,
                 group=DEFAULT_GROUP,
+                paused=self.view.pause is not None,
                 streams=[
                     StreamStatus(
                         stream=n,
@@ -140,21 +146,56 @@ class InMemoryDrain:
         node = self.group.view.members[member]
         self.group.member(member, msgspec.structs.replace(node, state="draining"))
 
+    async def undrain(self, group: str, member: str, address: str, why: str) -> None:
+        if self.is_down:
+            raise PeerUnavailable(f"{member} does not answer")
+        self.asked.append((member, address, why))
+        node = self.group.view.members[member]
+        self.group.member(member, msgspec.structs.replace(node, state="active"))
+
+
+@dataclass
+class InMemoryPauses:
+    """A `PauseStore` of the group."""
+
+    group: Group
+    is_down: bool = False
+
+    async def pause(self, group: str, pause: PauseNode) -> None:
+        self._set(self.group.view.pause or pause)
+
+    async def resume(self, group: str) -> None:
+        self._set(None)
+
+    def _set(self, pause: PauseNode | None) -> None:
+        if self.is_down:
+            raise ZooKeeperUnavailable("ZooKeeper is down for the test")
+        self.group.view = replace(self.group.view, pause=pause)
+
 
 class OperatorsWorld:
-    """Operations over a group; `look` does what control's refresh does."""
+    """Operations over a group, kept in a ZooKeeper in memory; `look` does what control's refresh does."""
 
-    def __init__(self, count: int = 6, members: str = "ab") -> None:
+    def __init__(self, count: int = 6, members: str = "ab", events: list[Event] | None = None) -> None:
         self.group = Group(count, members)
         self.pins = InMemoryPins(self.group)
         self.drain = InMemoryDrain(self.group)
+        self.pauses = InMemoryPauses(self.group)
+        self.znodes = ZnodeStore()
         self.sources = Sources(cluster=InMemoryCluster(), members=InMemoryMembers())
         self.now_s = 0.0
         self.view = self.sources.view()
-        self.operations = Operations(
+        self.events: list[Event] = [] if events is None else events
+        self.actions = Actions(self.events.append, lambda: int(self.now_s * 1000))
+        self.operations = self.control()
+
+    def control(self, zookeeper: InMemoryZooKeeper | None = None) -> Operations:
+        """The operations of one more control, or of one that was started again."""
+        return Operations(
             self.view,
-            self.pins,
-            self.drain,
+            Effects(self.view, self.pins, self.drain, self.pauses),
+            ZooKeeperOperations(zookeeper or InMemoryZooKeeper(self.znodes), Names()),
+            self.actions,
             timeout_s=TIMEOUT_S,
             look_every_s=1.0,
             steady_s=lambda: self.now_s,
@@ -166,7 +207,7 @@ class OperatorsWorld:
         self.sources.cluster.cluster = self.group.cluster
         self.sources.members.statuses = self.group.statuses
         await self.view.step()
-        self.operations.step()
+        await self.operations.step()
 
     async def until_ended(self, operation_id: str, limit: int = 20) -> str:
         """Moves stream by stream until the operation has ended. Returns its state."""

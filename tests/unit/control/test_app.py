@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from fastapi import FastAPI
 
@@ -18,6 +19,7 @@ from services.control.console.work import WorkLog, work_in
 from services.control.core.jobs import JOBS, parse_parameters
 from services.control.core.runs import JobAlreadyRunning, LogPart, Run, RunState, Submission, UnknownRun
 from services.control.core.schedules import Retry, Schedule
+from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
 from services.control.live.history import History
@@ -46,8 +48,9 @@ class InMemoryRunner:
     submissions: list[Submission] = field(default_factory=list)
 
     async def start(self, submission: Submission) -> Run:
-        if any(run.job == submission.job and not run.has_ended for run in self.known.values()):
-            raise JobAlreadyRunning("a run of it has not ended yet")
+        for run in self.known.values():
+            if run.job == submission.job and not run.has_ended:
+                raise JobAlreadyRunning(run.id, run.job)
         run = Run(
             id=f"r{len(self.known)}",
             job=submission.job,
@@ -56,6 +59,7 @@ class InMemoryRunner:
             state="starting",
             started_at=5,
             timeout_s=submission.timeout_s or 60,
+            **msgspec.structs.asdict(submission.cause),
         )
         self.known[run.id] = run
         self.submissions.append(submission)
@@ -89,6 +93,7 @@ class Face:
 
     sources: Sources
     runner: InMemoryRunner
+    events: list[Event]
     http: httpx.AsyncClient
 
     async def get(self, path: str, **query: str | int) -> dict[str, Any]:
@@ -107,9 +112,10 @@ async def app_of(
     lake: str = "no-lake",
     schedules: Sequence[Schedule] = (),
     access: Access | None = None,
+    events: list[Event] | None = None,
 ) -> FastAPI:
     """The app on the sources, after one reading of them."""
-    feed, world = EventFeed(), OperatorsWorld()
+    feed, world = EventFeed(), OperatorsWorld(events=events)
     view = sources.view(ownership_history=feed.recent_events.ownership_history)
     if is_read:
         feed.receive(enumerate((b"not an event", encode_event(HANDOVER))))
@@ -117,7 +123,14 @@ async def app_of(
         await view.step()
         await world.look()
     return app_on(
-        view, feed, runner, operations=world.operations, lake=lake, schedules=schedules, access=access
+        view,
+        feed,
+        runner,
+        operations=world.operations,
+        actions=world.actions,
+        lake=lake,
+        schedules=schedules,
+        access=access,
     )
 
 
@@ -127,13 +140,15 @@ def app_on(
     runner: JobRunner,
     *,
     operations: Operations | None = None,
+    actions: Actions | None = None,
     lake: str = "no-lake",
     schedules: Sequence[Schedule] = (),
     now_ms: Callable[[], int] = lambda: 7_200_000,
     access: Access | None = None,
 ) -> FastAPI:
     """The app on a view and a feed; `operations` may be those of another world."""
-    operations = operations or OperatorsWorld().operations
+    spare = OperatorsWorld()
+    operations = operations or spare.operations
     registry = registry_for(view, runner, feed)
     work = WorkLog(lambda: work_in(runner.runs(), operations.all(), now_ms()))
     history = History(view, list, lambda _: None, writer="here")
@@ -143,6 +158,7 @@ def app_on(
         feed=feed,
         hub=LiveHub(scene_of(view, now_ms), feed, every_s=0.01, work=work),
         operations=operations,
+        actions=actions or spare.actions,
         runner=runner,
         lake=TableReader(Lake(lake, "")),
         freshness=list,
@@ -158,9 +174,10 @@ def app_on(
 async def face_of(sources: Sources, *, is_read: bool = True) -> Face:
     """The app on the sources, and a client."""
     runner = InMemoryRunner()
-    app = await app_of(sources, runner, is_read=is_read)
+    events: list[Event] = []
+    app = await app_of(sources, runner, is_read=is_read, events=events)
     http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control")
-    return Face(sources, runner, http)
+    return Face(sources, runner, events, http)
 
 
 @pytest.fixture
@@ -200,6 +217,99 @@ async def test_pages_add_up_to_the_whole_list(face: Face) -> None:
 
     assert paged == whole["streams"]
     assert (await face.get("/streams", limit=1))["totals"] == whole["totals"]
+
+
+@pytest.mark.parametrize(
+    ("query", "streams"),
+    [
+        ("sort=-lag", [3, 2, 0, 1]),
+        ("sort=open_sessions", [0, 1, 2, 3]),
+        ("owner=m1", [0, 1]),
+        ("owner=m1&owner=m2&sort=-stream", [2, 1, 0]),
+        ("state=unowned", [3]),
+        ("state=running&state=unowned", [0, 3]),
+        ("pinned=true", []),
+        ("pinned=false&limit=2", [0, 1]),
+    ],
+)
+async def test_streams_are_filtered_and_sorted(face: Face, query: str, streams: list[int]) -> None:
+    """By the server; what is unknown comes last, and the totals stay those of the group."""
+    answer = (await face.http.get(f"/streams?{query}")).json()
+
+    assert [row["stream"] for row in answer["streams"]] == streams
+    assert answer["totals"]["streams"] == 4
+
+
+@pytest.mark.parametrize("path", ["/streams", "/members", "/runs", "/operations"])
+async def test_a_list_continues_after_a_cursor(face: Face, path: str) -> None:
+    """`next` of each page; null at the end. Of another list, order or filter it is refused."""
+    for job in ("lake", "reports", "audit"):
+        await face.http.post(f"/jobs/{job}/runs", json={})
+    for _ in range(3):
+        await face.http.post("/operations", json={"kind": "rebalance"})
+    name = path[1:]
+    whole = (await face.get(path))[name]
+    page = await face.get(path, limit=1)
+    found = page[name]
+    while page["next"] is not None:
+        before, page = page, await face.get(path, limit=1, cursor=page["next"])
+        found += page[name]
+    other = await face.http.get(path, params={"cursor": before["next"], "state": "running"})
+
+    assert found == whole
+    assert len(whole) > 1
+    assert other.status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("path", "where", "known"),
+    [
+        ("/streams?sort=-size", "query.sort", "open_sessions"),
+        ("/members?sort=rates", "query.sort", "fragments_per_s"),
+        ("/runs?sort=x", "query.sort", "started_at"),
+        ("/operations?sort=x", "query.sort", "since"),
+        ("/streams?onwer=m1", "query.onwer", "owner"),
+        ("/events?strem=1", "query.strem", "stream"),
+    ],
+)
+async def test_unknown_columns_and_parameters_are_refused_with_the_known_ones(
+    face: Face, path: str, where: str, known: str
+) -> None:
+    """A misspelt filter would select everything unnoticed."""
+    answer = await face.http.get(path)
+    (fault,) = answer.json()["errors"]
+
+    assert (answer.status_code, fault["in"]) == (422, where)
+    assert known in fault["detail"]
+
+
+async def test_members_and_runs_are_filtered_and_sorted(face: Face) -> None:
+    """Members by what they do; runs by job and state, newest first."""
+    for job in ("lake", "reports"):
+        await face.http.post(f"/jobs/{job}/runs", json={})
+    await face.http.delete("/runs/r0")
+
+    async def ids(path: str) -> list[str]:
+        return [row["id"] for row in (await face.http.get(path)).json()[path[1:].partition("?")[0]]]
+
+    assert await ids("/members?sort=-streams") == ["m1", "m2"]
+    assert await ids("/members?sort=-lease_ms,-id") == ["m1", "m2"]
+    assert await ids("/members?answering=false") == ["m2"]
+    assert await ids("/runs?sort=job") == ["r0", "r1"]
+    assert await ids("/runs?job=reports") == await ids("/runs?state=starting") == ["r1"]
+
+
+async def test_what_an_owner_does_not_say_is_null(face: Face) -> None:
+    """Of a silent member, and of a stream whose owner has not reported its epoch yet."""
+    rows = (await face.get("/streams"))["streams"]
+    members = {row["id"]: row for row in (await face.get("/members"))["members"]}
+    detail = await face.get("/streams/2")
+
+    assert [row["open_sessions"] for row in rows] == [7, None, None, None]
+    assert [row["state_bytes"] for row in rows] == [700, None, None, None]
+    assert (detail["covered"], detail["cut"], detail["failures"]) == (None, None, None)
+    assert (members["m2"]["rates"], members["m2"]["paused"], members["m2"]["lease_ms"]) == (None, None, None)
+    assert members["m1"]["rates"] is not None
 
 
 @pytest.mark.parametrize(
@@ -307,6 +417,39 @@ async def test_a_second_run_of_a_job_is_a_conflict(face: Face) -> None:
 
     assert (first.status_code, second.status_code) == (202, 409)
     assert second.json()["type"] == "urn:baton:job-already-running"
+    assert second.json()["run"] == first.json()["id"]
+    assert second.headers["link"] == f'<{first.headers["location"]}>; rel="related"'
+
+
+async def test_a_run_is_started_once_under_one_key(face: Face) -> None:
+    """The same request returns the same run, whatever has become of it; another request is refused."""
+    path, key = "/jobs/reports/runs", {"Idempotency-Key": "k"}
+    first = await face.http.post(path, json={"top": 3}, headers=key)
+    await face.http.delete(f"/runs/{first.json()['id']}")
+    again = await face.http.post(path, json={"top": 3}, headers=key)
+    other = await face.http.post(path, json={"top": 4}, headers=key)
+    new = await face.http.post(path, json={"top": 4}, headers={"Idempotency-Key": "l"})
+
+    assert (again.status_code, again.json()["id"]) == (202, first.json()["id"])
+    assert again.headers["location"] == first.headers["location"]
+    assert (other.status_code, other.json()["type"]) == (422, "urn:baton:key-reused")
+    assert (new.status_code, len(face.runner.known)) == (202, 2)
+
+
+async def test_starting_and_cancelling_a_run_are_events(face: Face) -> None:
+    """Who did what, and why; a repeated request does nothing, so it is no event."""
+    key = {"Idempotency-Key": "k"}
+    for _ in range(2):
+        run = (await face.http.post("/jobs/lake/runs?reason=late", headers=key)).json()
+    for _ in range(2):
+        await face.http.delete(f"/runs/{run['id']}", params={"reason": "enough"})
+
+    told = [(event.kind, event.who, event.what, event.why, event.run) for event in face.events]
+    assert told == [
+        ("action", "anybody", "run lake", "late", run["id"]),
+        ("action", "anybody", "cancel lake", "enough", run["id"]),
+    ]
+    assert (run["who"], run["reason"]) == ("anybody", "late")
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,8 @@ async def listener() -> AsyncIterator[Listener]:
         ("limit=3", [6, 7, 8]),
         ("after=1&limit=3", [2, 3, 4]),
         ("after=8", []),
+        ("before=5&limit=3", [2, 3, 4]),
+        ("before=0", []),
         ("stream=2", [2, 6]),
         ("member=m2", [2, 8]),
         ("group=g", [8]),
@@ -97,7 +99,7 @@ async def listener() -> AsyncIterator[Listener]:
     ],
 )
 async def test_the_list_pages_and_filters(listener: Listener, query: str, ids: list[int]) -> None:
-    """Without `after` it holds the newest events, with it the next; filters narrow it."""
+    """Without `after` or `before` it holds the newest events; filters narrow it."""
     listener.receive(*range(8))
     listener.feed.receive([(8, encode_event(Event(at=8, group="g", kind="leave", member="m2")))])
 

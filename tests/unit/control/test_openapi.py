@@ -21,8 +21,9 @@ from services.control.api.jobs import JobList, RunPage
 from services.control.api.operations import OperationPage
 from services.control.api.streams import StreamPage
 from services.control.api.tables import TableList
+from services.control.core.forecasts import Forecast
 from services.control.core.history import GroupHistory, StreamHistory
-from services.control.core.operations import Forecast, Operation
+from services.control.core.operations import Operation
 from services.control.core.rows import PlanRow, StreamDetail
 from services.control.core.runs import RunDetail
 from services.control.live.problems import ProblemList
@@ -34,6 +35,7 @@ from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner, app_of
 
 EXAMPLES = 12
+LISTS = ("/operations", "/streams", "/members", "/runs", "/events")
 MOVE = {"kind": "move", "stream": 1, "to": "b"}
 
 
@@ -75,9 +77,8 @@ def test_every_answer_is_documented(is_read: bool) -> None:
     checks = {"use_after_free": off}  # DELETE cancels a run, which GET still shows
     if not is_read:
         checks["not_a_server_error"] = off
-    one_schema = {
-        "positive_data_acceptance": off
-    }  # for the parameters of all jobs, the columns of all tables
+    # one schema for the parameters of all jobs, the columns and cursors of all lists; keys used before
+    one_schema = {"positive_data_acceptance": off}
     config: dict[str, Any] = {
         "seed": 1,
         "generation": {"max-examples": effort(EXAMPLES), "database": "none"},
@@ -85,7 +86,7 @@ def test_every_answer_is_documented(is_read: bool) -> None:
         "checks": checks,
         "operations": [
             {"include-path": path, "checks": checks | one_schema}
-            for path in ("/jobs/{name}/runs", "/tables/{name}")
+            for path in ("/jobs/{name}/runs", "/tables/{name}", *LISTS)
         ],
     }
     document = schemathesis.openapi.from_asgi(

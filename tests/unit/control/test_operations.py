@@ -6,39 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
 import pytest
-from fastapi import FastAPI
 
-from services.control.api.operations import operations_routes
+from services.control.core import operations
 from services.control.core.observed import Cluster
-from services.control.live import operations
-from shared.service.http import install_problems
-from tests.unit.control.operators_world import BYTES, SESSIONS, TIMEOUT_S, OperatorsWorld
-
-MOVE = {"kind": "move", "stream": 0, "to": "b"}
-DRAIN = {"kind": "drain", "member": "a"}
-REBALANCE = {"kind": "rebalance"}
-
-
-class Desk(OperatorsWorld):
-    """Control's face over a group of 5 streams and two members."""
-
-    def __init__(self) -> None:
-        super().__init__(5, "ab")
-        app = FastAPI()
-        install_problems(app)
-        app.include_router(operations_routes(self.operations))
-        self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control")
-
-    async def post(self, **body: Any) -> httpx.Response:
-        """The answer to the operation."""
-        return await self.http.post("/operations", json=body)
-
-    async def get(self, operation: dict[str, Any]) -> dict[str, Any]:
-        """The operation as it is now."""
-        answer: dict[str, Any] = (await self.http.get(f"/operations/{operation['id']}")).json()
-        return answer
+from tests.unit.control.desk import DRAIN, MOVE, REBALANCE, Desk
+from tests.unit.control.operators_world import BYTES, SESSIONS, TIMEOUT_S
 
 
 @pytest.fixture
@@ -55,12 +28,12 @@ async def test_a_dry_run_forecasts_and_changes_nothing(desk: Desk, body: dict[st
     before = desk.group.view
 
     dry = await desk.post(**body, dry_run=True)
-    listed = (await desk.http.get("/operations")).json()
+    listed = await desk.listed()
     after = desk.group.view
     real = await desk.post(**body)
 
     moves = dry.json()["moves"]
-    assert (dry.status_code, after, listed) == (200, before, {"operations": []})
+    assert (dry.status_code, after, listed) == (200, before, [])
     assert dry.json()["totals"]["moves"] == len(moves)
     assert real.json()["moves"] == moves
 
@@ -93,7 +66,7 @@ async def test_a_drain_asks_the_member_and_removes_its_pins(desk: Desk) -> None:
     operation = (await desk.post(**DRAIN)).json()
     state = await desk.until_ended(operation["id"])
 
-    assert desk.drain.asked == [("a", "http://a", "drained by an operator")]
+    assert desk.drain.asked == [("a", "http://a", "drained by anybody")]
     assert desk.group.view.pins == {4: "b"}
     assert (state, desk.group.owner(0)) == ("done", "b")
     assert "a" not in desk.group.view.members
@@ -147,7 +120,7 @@ async def test_refusals_are_problem_documents(
 
     assert (response.status_code, response.json()["type"]) == (status, f"urn:baton:{kind}")
     assert response.headers["content-type"] == "application/problem+json"
-    assert desk.operations.all() == []
+    assert (await desk.listed()) == []
 
 
 @pytest.mark.parametrize(
@@ -175,6 +148,8 @@ async def test_two_operations_do_not_move_the_same_stream(desk: Desk) -> None:
 
     first, again = sorted(answers, key=lambda answer: answer.status_code)
     assert [first.status_code, again.status_code, dry.status_code] == [202, 409, 200]
+    assert again.json()["operation"] == first.json()["id"]
+    assert again.headers["link"] == f'<{first.headers["location"]}>; rel="related"'
     assert again.json()["type"] == "urn:baton:operation-under-way"
     assert first.json()["id"] in again.json()["detail"]
 
@@ -186,7 +161,7 @@ async def test_a_failed_effect_leaves_no_operation(desk: Desk) -> None:
     answers = [await desk.post(**body) for body in (MOVE, DRAIN, REBALANCE)]
 
     assert [answer.status_code for answer in answers] == [503] * 3
-    assert desk.operations.all() == []
+    assert (await desk.listed()) == []
     assert {node.state for node in desk.group.view.members.values()} == {"active"}
 
 
@@ -206,7 +181,7 @@ async def test_operations_need_a_first_reading() -> None:
     desk = Desk()
     async with desk.http:
         response = await desk.post(**MOVE)
-        desk.operations.step()
+        await desk.operations.step()
 
     assert (response.status_code, desk.group.view.pins) == (503, {})
 
@@ -217,7 +192,7 @@ async def test_operations_fail_when_their_group_is_gone(desk: Desk) -> None:
 
     desk.sources.cluster.cluster = Cluster()
     await desk.view.step()
-    desk.operations.step()
+    await desk.operations.step()
 
     assert (await desk.get(operation))["state"] == "failed"
     assert (await desk.get(operation))["why"] == "group 'default' is gone"
@@ -227,6 +202,7 @@ async def test_operations_are_listed_newest_first_in_pages(desk: Desk) -> None:
     """`limit` and `after` page through them; an unknown operation is 404."""
     made = []
     for _ in range(5):
+        desk.now_s += 1
         made.append((await desk.post(**REBALANCE)).json()["id"])
         await desk.look()
 
@@ -246,7 +222,8 @@ async def test_the_oldest_ended_operations_are_forgotten(desk: Desk, monkeypatch
     kept = (await desk.post(**MOVE)).json()
     made = []
     for _ in range(5):
+        desk.now_s += 1
         made.append((await desk.post(**REBALANCE)).json()["id"])
-        desk.operations.step()
+        await desk.operations.step()
 
-    assert [found.id for found in desk.operations.all()] == [made[4], made[3], kept["id"]]
+    assert [row["id"] for row in await desk.listed()] == [made[4], made[3], kept["id"]]

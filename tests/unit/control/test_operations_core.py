@@ -7,21 +7,9 @@ import random
 import msgspec
 import pytest
 
-from services.control.core.operations import (
-    MoveRefused,
-    Operation,
-    OperationUnderWay,
-    UnknownMember,
-    Wish,
-    begin,
-    check,
-    check_alone,
-    follow,
-    forecast,
-    moves_for,
-    pins_after,
-    situation_in,
-)
+from services.control.core.forecasts import forecast, moves_for, situation_in
+from services.control.core.operations import Operation, OperationUnderWay, begin, check_alone, follow
+from services.control.core.wishes import MoveRefused, UnknownMember, Wish, check, pins_after
 from shared.model.cluster import MemberNode
 from shared.model.names import DEFAULT_GROUP
 from tests.unit.control.operators_world import BYTES, SESSIONS, Group
@@ -48,7 +36,7 @@ def moved(wish: Wish, group: Group) -> list[tuple[int, str | None, str | None]]:
 
 def begun(wish: Wish, group: Group) -> Operation:
     """The operation before its effect is made."""
-    return begin(wish, moves_for(wish, situation_in(group.observed, DEFAULT_GROUP)), "x", 5)
+    return begin(forecast(wish, situation_in(group.observed, DEFAULT_GROUP)), "x", 5)
 
 
 def seen(operation: Operation, group: Group, *, age_ms: float = 0) -> Operation:
@@ -98,7 +86,7 @@ def test_moves_that_happen_anyway_are_not_in_the_forecast() -> None:
 
 @pytest.mark.parametrize(("silent", "known"), [(set(), 1), ({"a"}, 0)])
 def test_a_forecast_states_the_cost_in_sessions_and_bytes(silent: set[str], known: int) -> None:
-    """The sums of what the owners report as open; a silent owner's streams count without them."""
+    """The sums of what the owners report as open; those of a silent owner are null, and count nothing."""
     group = Group(6, "ab")
     group.silent = silent
 
@@ -106,7 +94,8 @@ def test_a_forecast_states_the_cost_in_sessions_and_bytes(silent: set[str], know
 
     cost = (found.totals.moves, found.totals.sessions, found.totals.bytes)
     assert cost == (3, 3 * SESSIONS * known, 3 * BYTES * known)
-    assert [(each.sessions, each.bytes) for each in found.moves] == [(SESSIONS * known, BYTES * known)] * 3
+    each = (SESSIONS, BYTES) if known else (None, None)
+    assert [(move.sessions, move.bytes) for move in found.moves] == [each] * 3
 
 
 @pytest.mark.parametrize("seed", range(200))

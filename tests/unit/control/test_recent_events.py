@@ -46,6 +46,20 @@ def test_the_newest_events_are_kept_in_order() -> None:
     )
 
 
+def test_older_pages_add_up_to_what_is_kept() -> None:
+    """From the newest page down to the oldest kept event; below it there is nothing."""
+    recent_events = recent_events_of(25)
+    pages: list[list[int]] = []
+    before = 25
+    while page := recent_events.before(before, 4, ALL):
+        pages.insert(0, [one.id for one in page])
+        before = page[0].id
+
+    assert pages == [[15, 16], [17, 18, 19, 20], [21, 22, 23, 24]]
+    assert (recent_events.oldest, RecentEvents().oldest) == (15, None)
+    assert recent_events.before(20, 5, EventFilter(member="m16"))[0].id == 16
+
+
 def test_it_knows_whether_events_after_an_id_are_gone() -> None:
     """15 … 24 are kept: a client that saw 14 misses nothing; 25 does not exist yet."""
     recent_events, recreated = recent_events_of(25), recent_events_of(5, first=700)

@@ -50,7 +50,7 @@ def test_a_report_of_another_epoch_is_dropped(observed: Observed) -> None:
     """A status that was read before the claim changed says nothing about the new epoch."""
     row = rows_of(observed)[1]
 
-    assert (row.owner, row.epoch, row.state, row.open_sessions) == ("m1", 3, "opening", 0)
+    assert (row.owner, row.epoch, row.state, row.open_sessions) == ("m1", 3, "opening", None)
 
 
 def test_a_stream_without_a_head_begins_where_its_log_begins(observed: Observed) -> None:
@@ -93,7 +93,7 @@ def test_a_row_says_that_its_stream_fails_and_why(observed: Observed) -> None:
     row, other, *_ = rows_of(Observed(cluster=observed.cluster, offsets=observed.offsets, answers=answers))
 
     assert (row.state, row.failures, row.why) == ("retrying", 9, "a bad checksum")
-    assert (other.failures, other.why) == (0, "")
+    assert (other.failures, other.why) == (None, "")
 
 
 def test_the_default_group_is_listed_before_its_first_member() -> None:

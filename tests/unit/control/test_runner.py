@@ -13,12 +13,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 
 from services.control.adapters.process_group import ProcessGroup, born_of
 from services.control.adapters.run_store import LOG_PART, RunsInUse, RunStore
 from services.control.adapters.spark_place import SparkPlace
 from services.control.adapters.spark_runner import SparkRunner
+from services.control.core.causes import NOBODY, cause_of
 from services.control.core.runs import ENDED, JobAlreadyRunning, Progress, Run, Submission, UnknownRun
 from services.control.spark.request import read_request
 from shared.errors import SparkUnavailable
@@ -47,6 +49,7 @@ class Bench:
         self.kept = kept
         self.kept_s = math.inf
         self.http = httpx.AsyncClient(transport=httpx.MockTransport(spark_ui))
+        self.cause = NOBODY
         self.runners: list[SparkRunner] = []
         self.runner = self.again()
 
@@ -76,7 +79,7 @@ class Bench:
             stream_table="{}",
             timeout_s=timeout_s,
         )
-        return await self.runner.start(submission)
+        return await self.runner.start(msgspec.structs.replace(submission, cause=self.cause))
 
     async def until(self, run: Run, *states: str) -> Run:
         """The run once it has one of the states; steps the runner meanwhile."""
@@ -239,6 +242,18 @@ async def test_stopping_control_ends_its_drivers(bench: Bench) -> None:
 
     assert [bench.runner.run_of(run.id).state for run in runs] == ["cancelled", "cancelled"]
     assert [bench.leftovers(run) for run in runs] == [[], []]
+
+
+async def test_a_run_remembers_its_request_over_a_restart(bench: Bench) -> None:
+    """So a request that is repeated under its key finds the run: who asked, why, and the digests."""
+    bench.cause = cause_of("ann", "late data", "k", "what was asked")
+    run = await bench.start("hang")
+
+    found = bench.again().run_of(run.id)
+
+    assert (found.who, found.reason) == ("ann", "late data")
+    assert (found.key, found.request) == (bench.cause.key, bench.cause.request)
+    assert "" not in (found.key, found.request)
 
 
 async def test_a_restarted_control_resumes_its_runs(bench: Bench) -> None:

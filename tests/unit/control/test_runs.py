@@ -115,10 +115,13 @@ def test_a_success_has_no_remaining_task() -> None:
     assert RUN.ended("succeeded", 9_000).progress == Progress(tasks=3, completed=3, active=0)
 
 
+PRIVATE = {"pid", "born", "driver", "is_handed_over", "key", "request"}
+
+
 def test_the_api_hides_the_process() -> None:
     """A run is shown with its result and without pid and birth; lists leave the result out too."""
     record = msgspec.to_builtins(RUN)
-    shown = {name: record[name] for name in record if name not in ("pid", "born", "driver", "is_handed_over")}
+    shown = {name: record[name] for name in record if name not in PRIVATE}
 
     assert msgspec.to_builtins(detail_of(RUN, {"missing": 0})) == shown | {"result": {"missing": 0}}
     assert msgspec.to_builtins(summary_of(RUN)) == shown

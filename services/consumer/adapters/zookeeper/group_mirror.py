@@ -14,6 +14,7 @@ import msgspec
 
 from services.consumer.adapters.zookeeper.marks import Marks
 from services.consumer.adapters.zookeeper.reread import reread
+from services.consumer.adapters.zookeeper.wishes import Wishes
 from shared.errors import ZooKeeperUnavailable
 from shared.model.cluster import (
     UNREADABLE_CLAIM,
@@ -22,7 +23,6 @@ from shared.model.cluster import (
     StreamNode,
     View,
     is_member_id,
-    parse_pins,
     stream_numbers,
 )
 from shared.model.names import Names
@@ -43,7 +43,7 @@ class _Made(NamedTuple, Generic[T]):
 
 
 class GroupMirror:
-    """Members, claims, pins and unowned streams' nodes of one group, as `member` sees them.
+    """Members, claims, operators' wishes and unowned streams' nodes of one group, as `member` sees them.
 
     Invariant: whatever is stored here is either still true, or marked as old (`_marks`), or has a watch that
     will mark it. For that a mark is removed *before* its znode is read, and the read leaves a watch: a change
@@ -75,7 +75,7 @@ class GroupMirror:
         self._members_path = names.members(group)
         self._claims_path = names.claims(group)
         self._streams_path = names.streams(group)
-        self._pins_path = names.pins(group)
+        self._wishes = Wishes(zookeeper, names, group, self.unreadable)
         self._member = member
         self._count = count
         self._reading = asyncio.Lock()
@@ -91,7 +91,7 @@ class GroupMirror:
         """None: an unreadable member, which counts for nothing."""
         self._claims: dict[int, _Made[ClaimNode]] = {}
         self._nodes: dict[int, StreamNode] = {}
-        self._pins: dict[int, str] = {}
+        self._wishes.forget()
         self._versions: dict[int, int] = {}
         """The nodes' versions, except where this member wrote the node itself."""
         self._existing: set[int] = set()
@@ -165,11 +165,12 @@ class GroupMirror:
                 members={name: one.node for name, one in self._members.items() if one.node is not None},
                 claims=claims,
                 nodes={n: node for n, node in self._nodes.items() if n not in claims},
-                pins=self._pins,
+                pins=self._wishes.pins,
+                pause=self._wishes.pause,
             )
 
     async def _refresh(self) -> None:
-        for part, read in (("lists", self._read_lists), ("pins", self._read_pins)):
+        for part, read in (("lists", self._read_lists), ("wishes", self._read_wishes)):
             # once, not until nothing is old: while many members claim, lists change faster than they are read
             if part in self._marks.parts:
                 self._marks.parts.discard(part)
@@ -293,8 +294,5 @@ class GroupMirror:
             self._nodes[stream] = self.unreadable.decode(path, znode.data, _stream_of) or StreamNode()
             self._versions[stream] = znode.version
 
-    async def _read_pins(self) -> None:
-        """Unreadable pins count as none: all members read the same data, so all plan the same."""
-        znode = await self._zookeeper.get(self._pins_path, watch=self._marks.on_pins, within=self._session_id)
-        data = znode.data if znode is not None else b""
-        self._pins = self.unreadable.decode(self._pins_path, data, parse_pins) or {}
+    async def _read_wishes(self) -> None:
+        await self._wishes.read(self._session_id, self._marks.on_wishes)

@@ -25,7 +25,7 @@ class Marks:
         self.claims: set[int] = set()
         self.nodes: set[int] = set()
         self.parts: set[str] = set()
-        """`lists`, `pins`."""
+        """`lists`, `wishes`."""
         self.renew()
 
     def renew(self) -> None:
@@ -33,7 +33,7 @@ class Marks:
         self.members.clear()
         self.claims.clear()
         self.nodes.clear()
-        self.parts |= {"lists", "pins"}
+        self.parts |= {"lists", "wishes"}
         self._relist_at_s = 0.0
         self._turn = 0
 
@@ -44,7 +44,7 @@ class Marks:
         if now_s < self._relist_at_s:
             return
         self._relist_at_s = now_s + RELIST_S
-        self.parts |= {"lists", "pins"}
+        self.parts |= {"lists", "wishes"}
         self.members |= set(members)
         # a slice each time: every znode gets its turn, and the cost of one view stays bounded
         streams = sorted({*claims, *nodes})
@@ -59,9 +59,9 @@ class Marks:
         self.parts.add("lists")
         self.changed.set()
 
-    def on_pins(self, path: str) -> None:
-        """The pins have changed."""
-        self.parts.add("pins")
+    def on_wishes(self, path: str) -> None:
+        """The pins or the pause have changed."""
+        self.parts.add("wishes")
         self.changed.set()
 
     def on_member(self, path: str) -> None:

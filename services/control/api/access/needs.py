@@ -14,6 +14,7 @@ OPEN = frozenset({"/livez", "/readyz", "/login", "/logout"})
 """Paths that need no role: probes have no token, and a login is there to show one."""
 ACTS: tuple[tuple[str, str, Role], ...] = (
     ("POST", "/operations", "operate"),
+    ("DELETE", "/operations/{operation_id}", "operate"),
     # it deletes files of the lake, and with them the tables' older versions
     ("POST", "/jobs/maintain/runs", "admin"),
     ("POST", "/jobs/{name}/runs", "operate"),

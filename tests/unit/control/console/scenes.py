@@ -29,6 +29,7 @@ def stream_row(stream: int, owner: str | None = "m0", *, lag: int = 0, status: s
         status=status,  # type: ignore[arg-type]
         failures=0,
         why="",
+        pinned_to=None,
         last_handover=None,
         counts=CountsRow(),
     )
@@ -48,6 +49,7 @@ def member_row(name: str, *, answers: bool = True, state: str = "active") -> Mem
         lease_ms=4000 if answers else None,
         zookeeper_session="0x1",
         answers=answers,
+        paused=None,
     )
 
 

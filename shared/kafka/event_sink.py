@@ -1,4 +1,4 @@
-"""Writes a member's events to the topic `baton.events`: in order, and without ever blocking the member.
+"""Writes events to the topic `baton.events`: in order, and without ever blocking who reports them.
 
 `emit` only puts the event into a bounded queue; `run` sends from there, one batch at a time, so that a batch
 that is sent again keeps its order. While Kafka is away, events wait; beyond `capacity` the oldest are dropped

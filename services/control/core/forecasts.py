@@ -1,0 +1,130 @@
+"""What an operator's wish would move, and what that costs.
+
+Pure. A forecast is the difference of two plans: without the wish and with it. Its digest lets an operator say
+"only if it still is what I was shown".
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from services.control.core.observed import MemberStatus, Observed, StreamStatus
+from services.control.core.report import owner_statuses
+from services.control.core.wishes import Wish, pins_after
+from shared.errors import Conflict
+from shared.model.balance import plan
+from shared.model.cluster import MemberState, View
+
+
+class PlanChanged(Conflict):
+    """The operation would no longer do what was shown."""
+
+
+class StreamMove(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream that changes its owner; null is no owner."""
+
+    stream: int
+    source: str | None = msgspec.field(name="from")
+    to: str | None
+    sessions: Annotated[
+        int | None, Meta(description="open sessions that travel with it; null if its owner does not say")
+    ]
+    bytes: Annotated[int | None, Meta(description="their size in memory; null if its owner does not say")]
+
+
+class MoveTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """The sums over the moves, as far as known."""
+
+    moves: int
+    sessions: int
+    bytes: int
+
+
+class Forecast(Wish, frozen=True, kw_only=True):
+    """What an operation would do; fields that its kind does not have are null."""
+
+    moves: list[StreamMove]
+    totals: MoveTotals
+    plan: Annotated[str, Meta(description="digest of the moves; as `if_plan` it allows only these")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """One group at one moment: its view, the planned owner by stream, and what owners and members report."""
+
+    view: View
+    owner: Mapping[int, str]
+    reported: Mapping[int, StreamStatus]
+    statuses: Mapping[str, MemberStatus]
+
+
+def situation_in(observed: Observed, group: str) -> Situation:
+    """The situation of a group, which must exist."""
+    view = observed.cluster.groups[group].view
+    reported = owner_statuses(view, group, observed.answers.statuses)
+    statuses = {name: one for (of, name), one in observed.answers.statuses.items() if of == group}
+    return Situation(view=view, owner=plan(view).owner, reported=reported, statuses=statuses)
+
+
+_STATE_AFTER: Mapping[str, MemberState] = {"drain": "draining", "undrain": "active"}
+
+
+def moves_for(wish: Wish, now: Situation) -> list[StreamMove]:
+    """The streams whose owner the wish would change; excludes those that move without it."""
+    view, members = now.view, dict(now.view.members)
+    if wish.member in members:
+        members[wish.member] = msgspec.structs.replace(members[wish.member], state=_STATE_AFTER[wish.kind])
+    after = plan(replace(view, members=members, pins=pins_after(wish, view.pins))).owner
+    moves = []
+    for stream in range(view.count):
+        claim, to = view.claims.get(stream), after.get(stream)
+        source = claim.member if claim is not None else None
+        # a stream that changes its owner in the present plan too moves without this wish
+        leaves = wish.kind == "drain" and source is not None and source == wish.member
+        is_new = to != now.owner.get(stream) or leaves
+        # the wished stream is listed even if the plan wants the same: the operator asked for it
+        if to == source or not (is_new or stream == wish.stream):
+            continue
+        status = now.reported.get(stream)
+        moves.append(
+            StreamMove(
+                stream=stream,
+                source=source,
+                to=to,
+                sessions=status.open_sessions if status else None,
+                bytes=status.state_bytes if status else None,
+            )
+        )
+    return moves
+
+
+def totals_for(moves: Sequence[StreamMove]) -> MoveTotals:
+    """The number of the moves, and what they carry as far as known."""
+    sessions, size = sum(move.sessions or 0 for move in moves), sum(move.bytes or 0 for move in moves)
+    return MoveTotals(moves=len(moves), sessions=sessions, bytes=size)
+
+
+def forecast(wish: Wish, now: Situation) -> Forecast:
+    """What the wish would do in this situation."""
+    moves = moves_for(wish, now)
+    digest = plan_digest(wish, moves)
+    return Forecast(**msgspec.structs.asdict(wish), moves=moves, totals=totals_for(moves), plan=digest)
+
+
+def plan_digest(wish: Wish, moves: Sequence[StreamMove]) -> str:
+    """The same for the same wish that moves the same streams from and to the same members."""
+    rows = [(move.stream, move.source, move.to) for move in moves]
+    return hashlib.sha256(msgspec.json.encode([wish, rows])).hexdigest()[:12]
+
+
+def check_plan(found: Forecast, if_plan: str | None) -> None:
+    """Raises PlanChanged unless the forecast is the one of this digest; None allows every one."""
+    if if_plan not in (None, found.plan):
+        detail = f"the operation would now move {found.totals.moves} streams, not as it was shown"
+        raise PlanChanged(f"{detail}; look at the dry run again", members={"plan": found.plan})

@@ -1,0 +1,55 @@
+"""Reports what somebody told control to do, as events of kind `action`: who did what, and why."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from services.control.core.causes import Cause
+from services.control.core.operations import Operation
+from services.control.core.runs import Run
+from services.control.core.wishes import what_of
+from shared.model.events import Event
+
+
+class Actions:
+    """Reports through `emit`, which never blocks and never raises."""
+
+    def __init__(
+        self,
+        emit: Callable[[Event], None],
+        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._emit = emit
+        self._wall_ms = wall_ms
+
+    def report_operation(self, operation: Operation, cause: Cause, *, what: str = "") -> None:
+        """An operation that has begun, or with `what` something else that was done to it."""
+        self._emit(
+            Event(
+                at=self._wall_ms(),
+                group=operation.group,
+                kind="action",
+                member=operation.member or "",
+                stream=operation.stream,
+                target=operation.to or "",
+                who=cause.who,
+                what=what + what_of(operation),
+                why=cause.reason,
+                operation=operation.id,
+            )
+        )
+
+    def report_run(self, run: Run, cause: Cause, what: str) -> None:
+        """A run that was started or cancelled."""
+        self._emit(
+            Event(
+                at=self._wall_ms(),
+                group=run.group,
+                kind="action",
+                who=cause.who,
+                what=f"{what} {run.job}",
+                why=cause.reason,
+                run=run.id,
+            )
+        )
