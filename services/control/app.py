@@ -84,7 +84,7 @@ def create_app(
     pages = Pages(assets)
     console = Console(view, feed, hub, history, problems, pages, is_read_only=access.is_read_only)
     app.include_router(console_routes(console, assets))
-    app.include_router(job_pages_routes(JobPages(console, runner, scheduler)))
+    app.include_router(job_pages_routes(JobPages(console, runner, scheduler, actions)))
     app.include_router(action_pages_routes(ActionPages(console, operations)))
     app.include_router(history_api.history_routes(history))
     app.include_router(problems_api.problems_routes(problems))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import secrets
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -12,14 +12,16 @@ from fastapi import APIRouter, HTTPException, Request, Response
 
 from services.control.api.access.caller import caller_of
 from services.control.api.operations import OperationRequest, wish_of
+from services.control.api.pages import MAX_REASON
 from services.control.console.actions import curl, dry_run, title_of
 from services.control.console.following import following
-from services.control.console.forms import MAX_REASON, led_to, read_form, refused
+from services.control.console.forms import led_to, read_form, refused
 from services.control.console.movements import counts_of
 from services.control.console.ownership import ownership_map
 from services.control.console.routes import Console, Group, scene_of
 from services.control.console.work import drawn_of
-from services.control.core.operations import Kind, Wish
+from services.control.core.causes import cause_of
+from services.control.core.wishes import Kind, Wish
 from services.control.live.operations import Operations
 from shared.errors import BatonError
 from shared.model.names import DEFAULT_GROUP
@@ -32,15 +34,23 @@ NEEDS: Final[Mapping[Kind, tuple[str, ...]]] = {
     "move": ("stream", "to"),
     "drain": ("member",),
     "rebalance": (),
+    "unpin": ("stream",),
+    "undrain": ("member",),
+    "pause": (),
+    "resume": (),
 }
 """What an operation needs to know besides its group."""
 TITLES: Final[Mapping[Kind, str]] = {
     "move": "Move a stream",
     "drain": "Drain a member",
     "rebalance": "Rebalance",
+    "unpin": "Unpin a stream",
+    "undrain": "Undrain a member",
+    "pause": "Pause the group",
+    "resume": "Resume the group",
 }
-
-logger = logging.getLogger(__name__)
+CANCELLED_AS: Final = frozenset({"move", "unpin", "drain", "rebalance"})
+"""Operations that can be cancelled; each other one has an opposite."""
 
 
 class ActionPages:
@@ -68,7 +78,7 @@ class ActionPages:
                 title=TITLES[kind],
                 needs=NEEDS[kind],
                 fields=fields,
-                members=[row.id for row in scene.members if row.state == "active"],
+                members=[row.id for row in scene.members if (row.state == "draining") is (kind == "undrain")],
                 streams=len(scene.rows),
             )
         wish = wish_in(kind, fields)
@@ -85,26 +95,37 @@ class ActionPages:
             found=found,
             dry=dry_run(found, scene, recent),
             may_act=self._console.may(request, "operate"),
+            key=secrets.token_hex(8),
             most_reason=MAX_REASON,
         )
 
     async def start(self, request: Request) -> Response:
         """Starts the operation that the form confirms, and leads to its page."""
         fields = await read_form(request)
-        reason = fields.pop("reason", "")[:MAX_REASON]
-        kind: Any = fields.pop("kind", "")
-        wish = wish_in(kind, fields)
+        wish = wish_in(fields.get("kind", ""), fields)
+        reason = fields.get("reason", "")[:MAX_REASON]
+        # sent twice, the form still begins one operation
+        cause = cause_of(caller_of(request).name, reason, fields.get("key"), wish)
         try:
-            operation = await self._operations.start(wish)
+            operation = await self._operations.start(wish, cause, if_plan=fields.get("if_plan"))
         except BatonError as error:
             common = self._console.common(self._read(wish.group), "ownership")
             what = f"{title_of(wish)}: nothing was done"
             return refused(self._console.pages, request, error, common, what=what, back=path_of(wish))
-        logger.info(
-            "operation confirmed",
-            extra={"operation": operation.id, "who": caller_of(request).name, "why": reason},
-        )
         return led_to(request, f"/console/operations/{operation.id}")
+
+    async def cancel(self, request: Request, operation_id: str) -> Response:
+        """Cancels the operation, and leads to its page. Raises UnknownOperation."""
+        operation, fields = self._operations.operation_of(operation_id), await read_form(request)
+        cause = cause_of(caller_of(request).name, fields.get("reason", "")[:MAX_REASON], None, None)
+        path = f"/console/operations/{operation_id}"
+        try:
+            await self._operations.cancel(operation_id, cause)
+        except BatonError as error:
+            common = self._console.common(self._read(operation.group), "ownership")
+            what = f"{title_of(operation)}: not cancelled"
+            return refused(self._console.pages, request, error, common, what=what, back=path)
+        return led_to(request, path)
 
     def list(self, request: Request, group: str) -> Response:
         """The group's operations, newest first."""
@@ -130,6 +151,10 @@ class ActionPages:
             drawn=drawn_of(operation),
             follow=following(operation, scene, self._console.movements(scene.group)),
             map=ownership_map(scene, "lag"),
+            may_cancel=not operation.has_ended
+            and operation.kind in CANCELLED_AS
+            and self._console.may(request, "operate"),
+            most_reason=MAX_REASON,
             curl=curl("GET", f"/operations/{operation_id}"),
             baton="baton operations",
         )
@@ -172,5 +197,9 @@ def action_pages_routes(pages: ActionPages) -> APIRouter:
     @routes.get("/console/operations/{operation_id}")
     async def follow(request: Request, operation_id: str) -> Response:
         return pages.follow(request, operation_id)
+
+    @routes.post("/console/operations/{operation_id}/cancel")
+    async def cancel(request: Request, operation_id: str) -> Response:
+        return await pages.cancel(request, operation_id)
 
     return routes

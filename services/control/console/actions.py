@@ -12,7 +12,8 @@ import msgspec
 from services.control.console.movements import MovementCounts
 from services.control.console.scene import Scene
 from services.control.console.words import plural, size, span
-from services.control.core.operations import Forecast, StreamMove, Wish
+from services.control.core.forecasts import Forecast, StreamMove
+from services.control.core.wishes import Wish
 from shared.model.names import DEFAULT_GROUP
 
 
@@ -79,6 +80,14 @@ def title_of(wish: Wish) -> str:
             return f"Drain {wish.member}"
         case "rebalance":
             return "Remove all pins"
+        case "unpin":
+            return f"Unpin stream {wish.stream}"
+        case "undrain":
+            return f"Undrain {wish.member}"
+        case "pause":
+            return f"Pause group {wish.group}"
+        case "resume":
+            return f"Resume group {wish.group}"
 
 
 def shares_of(scene: Scene, moves: Sequence[StreamMove]) -> list[Share]:
@@ -111,31 +120,61 @@ def _number(names: Any) -> dict[str, int]:
 
 
 def _sentence(found: Forecast, scene: Scene, recent: MovementCounts) -> list[tuple[str, bool]]:
+    parts = _purpose(found, scene)
+    if found.kind in ("pause", "resume"):
+        return parts
+    if not found.totals.moves:
+        return [*parts, (" No stream would move.", False)]
+    if found.kind not in ("drain", "move"):
+        streams = plural(found.totals.moves, "stream")
+        parts += [(" ", False), (streams, True), (" would move", False), *_load(found), (".", False)]
+    return [*parts, *_pause_parts(found.totals.moves, recent), *_stays(found)]
+
+
+def _purpose(found: Forecast, scene: Scene) -> list[tuple[str, bool]]:
+    """What the operation is for, and with a drain or a move also what it moves."""
+    group, stream, member = found.group, found.stream, found.member
+    match found.kind:
+        case "drain" if found.totals.moves:
+            streams = plural(found.totals.moves, "stream")
+            return [
+                (f"{member} would hand over its ", False),
+                (streams, True),
+                *_load(found),
+                (", then leave the group.", False),
+            ]
+        case "drain":
+            return [(f"{member} owns nothing and would leave the group.", False)]
+        case "undrain":
+            return [(f"{member} would stay in the group and take streams again.", False)]
+        case "move":
+            return _move_parts(found)
+        case "unpin":
+            return [
+                (f"Stream {stream} would no longer be pinned to {scene.plan.pins.get(stream or 0)}.", False)
+            ]
+        case "rebalance":
+            return [(f"{plural(len(scene.plan.pins), 'pin')} would be removed.", False)]
+        case "pause":
+            what = "would read nothing, keep their streams, and commit what they have read"
+            rest = (
+                "Fragments are kept and wait. It stays so, over restarts of everything, until it is resumed."
+            )
+            return [(f"All members of group {group} {what}. {rest}", False)]
+        case "resume":
+            return [(f"The members of group {group} would go on where they have stopped.", False)]
+
+
+def _load(found: Forecast) -> list[tuple[str, bool]]:
     totals = found.totals
-    streams = plural(totals.moves, "stream")
-    load = [
+    return [
         (" with ", False),
         (plural(totals.sessions, "open session"), True),
         (f" ({size(totals.bytes)})", False),
     ]
-    match found.kind:
-        case "drain" if totals.moves:
-            parts = [(f"{found.member} would hand over its ", False), (streams, True), *load]
-            parts.append((", then leave the group.", False))
-        case "drain":
-            parts = [(f"{found.member} owns nothing and would leave the group.", False)]
-        case "move":
-            parts = _move_parts(found, load)
-        case _:
-            pins = plural(len(scene.plan.pins), "pin")
-            parts = [(f"{pins} would be removed. ", False)]
-            parts += [(streams, True), (" would move", False), *load, (".", False)] if totals.moves else []
-    if not totals.moves:
-        return [*parts, (" No stream would move.", False)]
-    return [*parts, *_pause_parts(totals.moves, recent), *_stays(found)]
 
 
-def _move_parts(found: Forecast, load: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
+def _move_parts(found: Forecast) -> list[tuple[str, bool]]:
     moved = [move.stream for move in found.moves]
     if found.stream not in moved:
         return [(f"Stream {found.stream} would be pinned to {found.to}, where it is.", False)]
@@ -145,7 +184,7 @@ def _move_parts(found: Forecast, load: list[tuple[str, bool]]) -> list[tuple[str
     others = len(moved) - 1
     if others:
         parts.append((f"; {plural(others, 'other stream')} would move to keep shares even", False))
-    return [*parts, (", all together" if others else "", False), *load, (".", False)]
+    return [*parts, (", all together" if others else "", False), *_load(found), (".", False)]
 
 
 def _pause_parts(moves: int, recent: MovementCounts) -> list[tuple[str, bool]]:

@@ -10,7 +10,8 @@ from services.control.console.charts import pause_width
 from services.control.console.movements import Movement
 from services.control.console.scene import Scene
 from services.control.console.words import plural
-from services.control.core.operations import Operation, StreamMove
+from services.control.core.forecasts import StreamMove
+from services.control.core.operations import Operation
 from services.control.core.rows import StreamRow
 
 SKEW_MS = 5_000
@@ -68,6 +69,8 @@ def _sentence(operation: Operation, lines: Sequence[MoveLine]) -> str:
     moved = f" {'has' if operation.total == 1 else 'have'} moved{how}." if operation.total else ""
     if not operation.why:
         return moved or "No stream had to move."
+    if operation.state == "cancelled":
+        return f"{moved} {operation.why[:1].upper()}{operation.why[1:]}."
     word = "It waits" if not operation.has_ended else operation.state.capitalize()
     return f"{moved} {word}: {operation.why}."
 

@@ -13,7 +13,6 @@ from shared.errors import BatonError
 from shared.service.http import problem_for
 
 MAX_FORM_BYTES: Final = 64 * 1024
-MAX_REASON: Final = 500
 
 
 async def read_form(request: Request) -> dict[str, str]:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
-from services.control.api.access.caller import Role
+from services.control.api.access.caller import Role, caller_of
+from services.control.api.pages import MAX_REASON
 from services.control.console.actions import curl, run_calls
 from services.control.console.forms import led_to, read_form, refused
 from services.control.console.jobs import every, job_lines, run_line
 from services.control.console.reports import COLUMNS, PLACES, Period, Place, periods_of, report_page
 from services.control.console.routes import Console, Group, scene_of
 from services.control.console.verdict import Verdict, verdict_of
+from services.control.core.causes import Cause, cause_of
 from services.control.core.jobs import JOBS, Job, ParametersInvalid, job_named
 from services.control.core.runs import Run
+from services.control.live.actions import Actions
 from services.control.live.scheduler import Scheduler
 from services.control.live.submissions import submission_for
 from services.control.ports import JobRunner
@@ -40,10 +43,11 @@ def role_for(job: str) -> Role:
 class JobPages:
     """What the pages need of the runner and the scheduler."""
 
-    def __init__(self, console: Console, runner: JobRunner, scheduler: Scheduler) -> None:
+    def __init__(self, console: Console, runner: JobRunner, scheduler: Scheduler, actions: Actions) -> None:
         self._console = console
         self._runner = runner
         self._scheduler = scheduler
+        self._actions = actions
         self._read = scene_of(console.view, console.now_ms)
 
     def __repr__(self) -> str:
@@ -102,6 +106,7 @@ class JobPages:
             verdict=verdict_of(run, result, now_ms) if is_audit else None,
             log=self._runner.log_of(run_id, None),
             result=msgspec.json.format(msgspec.json.encode(result)).decode() if result else "",
+            most_reason=MAX_REASON,
             may_cancel=not run.has_ended and self._console.may(request, "operate"),
             curl=curl("GET", f"/runs/{run_id}"),
             baton=f"baton runs attach {run_id}",
@@ -109,7 +114,10 @@ class JobPages:
 
     async def cancel(self, request: Request, run_id: str) -> Response:
         """Cancels the run, and leads to its page. Raises UnknownRun."""
-        await self._runner.cancel(run_id)
+        fields, had_ended = await read_form(request), self._runner.run_of(run_id).has_ended
+        run = await self._runner.cancel(run_id)
+        if not had_ended:
+            self._actions.report_run(run, cause_in(request, fields), "cancel")
         return led_to(request, f"/console/runs/{run_id}")
 
     def ask(self, request: Request, name: str, group: str) -> Response:
@@ -121,8 +129,10 @@ class JobPages:
         """Starts a run as the form says, and leads to its page. Raises UnknownJob."""
         job, fields = job_named(name), await read_form(request)
         group, given = fields.get("group", DEFAULT_GROUP), parameters_in(fields)
+        cause = cause_in(request, fields)
         try:
-            run = await self._runner.start(submission_for(self._console.view, name, group, typed(job, given)))
+            submission = submission_for(self._console.view, name, group, typed(job, given), cause=cause)
+            run = await self._runner.start(submission)
         except ParametersInvalid as error:
             return self._form(request, job, group, given, error.faults, 422)
         except BatonError as error:
@@ -130,6 +140,7 @@ class JobPages:
             return refused(
                 self._console.pages, request, error, common, what=f"{name} was not started", back=back
             )
+        self._actions.report_run(run, cause, "run")
         return led_to(request, f"/console/runs/{run.id}")
 
     def reports(self, request: Request, group: str, period: Period, place: Place) -> Response:
@@ -177,8 +188,14 @@ class JobPages:
             given=given,
             faults=dict(faults),
             may_run=self._console.may(request, role_for(job.name)),
+            most_reason=MAX_REASON,
             calls=run_calls(job.name, group, typed(job, given)),
         )
+
+
+def cause_in(request: Request, fields: Mapping[str, str]) -> Cause:
+    """Who sends the form, and why."""
+    return cause_of(caller_of(request).name, fields.get("reason", "")[:MAX_REASON], None, None)
 
 
 def parameters_in(fields: Any) -> dict[str, str]:

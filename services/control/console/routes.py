@@ -166,6 +166,7 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
             map=drawn,
             legend=legend(drawn.beads, drawn.scale),
             may_act=console.may(request, "operate"),
+            pause=console.view.group(group).view.pause,
             find=find,
             rows=shown,
             cells={row.stream: _cells(row, scene.now_ms) for row in shown},

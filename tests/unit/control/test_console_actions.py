@@ -216,6 +216,95 @@ async def test_a_refusal_says_why_and_leads_back_to_the_dry_run(desk: Desk) -> N
     assert "/console/actions/drain?member=a&group=default" in page.values("a", "href")
 
 
+async def test_a_plan_that_has_changed_is_not_carried_out(desk: Desk) -> None:
+    """The form carries what was shown; the page that refuses leads to what would happen now."""
+    confirm = (await desk.get(DRAIN)).form("/console/operations")
+    assert confirm is not None
+    desk.world.group.member("c", MemberNode(address="http://c"))
+    await desk.world.look()
+    place, page = await desk.start(**confirm)
+
+    assert (place, page.status) == ("", 409)
+    assert "look at the dry run again" in page.text
+    assert desk.world.operations.all() == []
+
+
+async def test_a_form_that_is_sent_twice_begins_one_operation(desk: Desk) -> None:
+    """Both answers lead to it; another form has another key."""
+    pages = [await desk.get(DRAIN) for _ in range(2)]
+    first, second = (page.form("/console/operations") for page in pages)
+    assert first is not None
+    assert second is not None
+    places = [(await desk.start(**first, reason="twice"))[0] for _ in range(2)]
+
+    assert places[0] == places[1] != ""
+    assert len(desk.world.operations.all()) == 1
+    assert first["key"] != second["key"]
+
+
+async def test_who_asked_and_why_is_kept_and_shown(desk: Desk) -> None:
+    """As an event, and on the operation's page."""
+    place, _ = await desk.start(kind="drain", member="a", reason="kernel <update>")
+    page = await desk.get(place)
+
+    assert [(event.kind, event.what, event.why) for event in desk.world.events] == [
+        ("action", "drain a", "kernel <update>")
+    ]
+    assert "asked by anybody: kernel <update>" in page.text
+    assert "<update>" not in page.html
+
+
+async def test_an_operation_can_be_cancelled_from_its_page(desk: Desk) -> None:
+    """Its effect is undone, the form goes, and a second try is refused in words."""
+    place, _ = await desk.start(kind="drain", member="a")
+    before = await desk.get(place)
+    again, _ = await posted(desk.http, f"{place}/cancel", reason="wrong member")
+    after = await desk.get(again)
+    _, refusal = await posted(desk.http, f"{place}/cancel")
+
+    assert before.form(f"{place}/cancel") is not None
+    assert again == place
+    assert after.form(f"{place}/cancel") is None
+    assert "Cancelled by anybody: wrong member." in after.text
+    assert refusal.status == 409
+    assert "Drain a: not cancelled." in refusal.text
+
+
+async def test_what_was_asked_can_be_taken_back(desk: Desk) -> None:
+    """A draining member, a pin and a pause each have a page; what is not so cannot be taken back."""
+    stream = desk.world.group.view.streams_of("a")[0]
+    nothing = [
+        (await desk.get(path)).status
+        for path in (
+            "/console/actions/undrain?member=a",
+            f"/console/actions/unpin?stream={stream}",
+            "/console/actions/resume",
+        )
+    ]
+    desk.world.group.pin({stream: "a"})
+    await desk.world.look()
+    unpin = await desk.get(f"/console/actions/unpin?stream={stream}")
+    pause = await desk.get("/console/actions/pause")
+    await desk.start(kind="pause", reason="upgrade")
+    await desk.world.look()
+    ownership, resume = await desk.get("/console/ownership"), await desk.get("/console/actions/resume")
+    await desk.start(kind="drain", member="a")
+    await desk.world.look()
+    undrain = await desk.get("/console/actions/undrain?member=a")
+
+    assert nothing == [409, 409, 409]
+    assert f"Stream {stream} would no longer be pinned to a." in unpin.text
+    assert "All members of group default would read nothing" in pause.text
+    assert "anybody asked for it" in ownership.text
+    assert "/console/actions/resume?group=default" in ownership.values("a", "href")
+    assert "The members of group default would go on" in resume.text
+    assert "a would stay in the group and take streams again." in undrain.text
+    assert [f"baton {word} --wait" in page.text for word, page in (("pause", pause), ("resume", resume))] == [
+        True,
+        True,
+    ]
+
+
 async def test_names_are_text_wherever_they_stand(desk: Desk) -> None:
     """In the page, in its links, and in the calls for a shell."""
     desk.world.group.member(EVIL, MemberNode(address=EVIL))

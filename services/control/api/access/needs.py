@@ -21,6 +21,7 @@ ACTS: tuple[tuple[str, str, Role], ...] = (
     ("DELETE", "/runs/{run_id}", "operate"),
     # the same by the console's forms
     ("POST", "/console/operations", "operate"),
+    ("POST", "/console/operations/{operation_id}/cancel", "operate"),
     ("POST", "/console/jobs/maintain/runs", "admin"),
     ("POST", "/console/jobs/{name}/runs", "operate"),
     ("POST", "/console/runs/{run_id}/cancel", "operate"),
