@@ -24,7 +24,7 @@ from services.control.core.observed import (
 )
 from services.control.live.feed import EventFeed
 from shared.model.balance import plan
-from shared.model.cluster import ClaimNode, MemberNode, ProducerNode, StreamNode, View
+from shared.model.cluster import ClaimNode, MemberNode, PauseNode, ProducerNode, StreamNode, View
 from shared.model.events import Event, encode_event
 from shared.model.group import GroupSettings
 from shared.model.head import Counts, Head
@@ -58,6 +58,7 @@ class SimulatedCluster:
         self._rounds = 0
         self._pins = {streams // 2: self._owner[streams // 2]}
         self._draining: set[str] = set()
+        self._pause: PauseNode | None = None
 
     def __repr__(self) -> str:
         return f"<SimulatedCluster of {self._streams} streams on {len(self._members)} members>"
@@ -80,6 +81,18 @@ class SimulatedCluster:
         """Lets a member hand over its streams, one in each reading, as a `MemberDrain`."""
         self._draining.add(member)
 
+    async def undrain(self, group: str, member: str, address: str, why: str) -> None:
+        """Lets it take streams again."""
+        self._draining.discard(member)
+
+    async def pause(self, group: str, pause: PauseNode) -> None:
+        """Pauses the group, as a `PauseStore`."""
+        self._pause = pause
+
+    async def resume(self, group: str) -> None:
+        """Ends the pause."""
+        self._pause = None
+
     def _view(self) -> View:
         return View(
             count=self._streams,
@@ -95,6 +108,7 @@ class SimulatedCluster:
             claims={n: ClaimNode(member=self._owner[n], epoch=self._epoch[n]) for n in range(self._streams)},
             nodes={n: StreamNode(epoch=self._epoch[n], owner=self._owner[n]) for n in range(self._streams)},
             pins=self._pins,
+            pause=self._pause,
         )
 
     async def read_offsets(self, count: int, groups: Iterable[str]) -> Offsets:
@@ -212,11 +226,15 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
     import uvicorn
 
     from bench.simulated_runs import SimulatedRunner
+    from services.control.adapters.zookeeper_operations import ZooKeeperOperations
     from services.control.console.routes import wall_ms
     from services.control.core.schedules import Schedule
+    from services.control.live.actions import Actions
     from services.control.live.cluster_view import ClusterView
+    from services.control.live.effects import Effects
     from services.control.live.operations import Operations
     from shared.model.names import Names
+    from tests.fakes.coordinator import InMemoryZooKeeper, ZnodeStore
     from tests.unit.control.sources import InMemoryProducers
     from tests.unit.control.test_app import app_on
 
@@ -235,9 +253,25 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
         ownership_history=feed.recent_events.ownership_history,
     )
     await view.step()
-    operations = Operations(view, world, world, timeout_s=120, look_every_s=REFRESH_S)
+    actions = Actions(lambda _: None)
+    operations = Operations(
+        view,
+        Effects(view, world, world, world),
+        ZooKeeperOperations(InMemoryZooKeeper(ZnodeStore()), Names()),
+        actions,
+        timeout_s=120,
+        look_every_s=REFRESH_S,
+    )
     schedules = [Schedule(jobs=("lake", "reports"), every_s=900), Schedule(jobs=("audit",), every_s=21_600)]
-    app = app_on(view, feed, SimulatedRunner(), operations=operations, schedules=schedules, now_ms=wall_ms)
+    app = app_on(
+        view,
+        feed,
+        SimulatedRunner(),
+        operations=operations,
+        actions=actions,
+        schedules=schedules,
+        now_ms=wall_ms,
+    )
     config = uvicorn.Config(app, "127.0.0.1", port, log_level="warning", lifespan="off", loop="uvloop")
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(view.run())

@@ -17,7 +17,7 @@ from services.control.api.access.access import Access
 from services.control.api.access.caller import Role
 from services.control.console.actions import curl, shares_of
 from services.control.console.scene import Scene
-from services.control.core.operations import StreamMove
+from services.control.core.forecasts import StreamMove
 from services.control.core.report import report_on
 from services.control.live.feed import EventFeed
 from shared.model.cluster import MemberNode
@@ -70,7 +70,9 @@ async def desk_with(members: str = "ab", access: Access | None = None, token: st
     feed.begin(0)
     feed.mark_current()
     await world.look()
-    app = app_on(world.view, feed, InMemoryRunner(), operations=world.operations, access=access)
+    app = app_on(
+        world.view, feed, InMemoryRunner(), operations=world.operations, actions=world.actions, access=access
+    )
     http = browser_of(app)
     http.headers["authorization"] = f"Bearer {token}"
     return Desk(world, feed, http)
