@@ -9,7 +9,7 @@ from fastapi import HTTPException, Request, Response
 from starlette.responses import RedirectResponse
 
 from services.control.console.pages import HEADERS, Pages
-from shared.errors import BatonError
+from shared.errors import BatonError, Conflict
 from shared.service.http import problem_for
 
 MAX_FORM_BYTES: Final = 64 * 1024
@@ -34,6 +34,19 @@ def led_to(request: Request, path: str) -> Response:
     return RedirectResponse(request.scope.get("root_path", "") + path, 303, headers=HEADERS)
 
 
+def related_to(error: BatonError) -> tuple[str, str] | None:
+    """What is in the way, and its page: a run or an operation."""
+    members = error.members if isinstance(error, Conflict) else {}
+    return next(
+        (
+            (f"{name.capitalize()} {found}", f"/console/{name}s/{found}")
+            for name, found in members.items()
+            if name in ("run", "operation")
+        ),
+        None,
+    )
+
+
 def refused(
     pages: Pages, request: Request, error: BatonError, common: dict[str, Any], *, what: str, back: str = ""
 ) -> Response:
@@ -47,5 +60,6 @@ def refused(
         what=what,
         why=error.detail,
         kind=type(error).__name__,
+        related=related_to(error),
         back=back,
     )

@@ -1,11 +1,10 @@
-"""The pages of operations: the dry run, its confirmation, and how the operation is followed."""
+"""The pages that say what an operation would do: its dry run, its cost, and the same call elsewhere."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -13,79 +12,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.control.api.access.access import Access
 from services.control.api.access.caller import Role
 from services.control.console.actions import curl, shares_of
 from services.control.console.scene import Scene
 from services.control.core.forecasts import StreamMove
 from services.control.core.report import report_on
-from services.control.live.feed import EventFeed
 from shared.model.cluster import MemberNode
-from shared.model.events import Event, encode_event
 from shared.model.names import DEFAULT_GROUP
+from tests.unit.control.operations_desk import DRAIN, OperationsDesk, desk_with
 from tests.unit.control.operators_world import OperatorsWorld
-from tests.unit.control.pages import Page, browser_of, page_at, posted
-from tests.unit.control.test_app import InMemoryRunner, app_on
 from tests.unit.control.test_roles import TOKENS, access_to
 
-DRAIN = "/console/actions/drain?member=a"
 EVIL = "<b>&'\"x"
 
 
-@dataclass
-class Desk:
-    """A browser at the control of a group that carries its operations out."""
-
-    world: OperatorsWorld
-    feed: EventFeed
-    http: httpx.AsyncClient
-
-    async def get(self, path: str) -> Page:
-        return await page_at(self.http, path)
-
-    async def start(self, **fields: str) -> tuple[str, Page]:
-        """Confirms an operation."""
-        return await posted(self.http, "/console/operations", **fields)
-
-    def handed_over(self, stream: int, target: str, pause_ms: float, *, at: int = 0) -> None:
-        """The donor reports a handover."""
-        recent = self.feed.recent_events
-        event = Event(
-            at=at,
-            group="default",
-            kind="handover",
-            stream=stream,
-            epoch=recent.next_id,
-            source="a",
-            target=target,
-            pause_ms=pause_ms,
-            warm=True,
-        )
-        self.feed.receive([(recent.next_id, encode_event(event))])
-
-
-async def desk_with(members: str = "ab", access: Access | None = None, token: str = "") -> Desk:
-    """A desk over a group of six streams."""
-    world, feed = OperatorsWorld(members=members), EventFeed()
-    feed.begin(0)
-    feed.mark_current()
-    await world.look()
-    app = app_on(
-        world.view, feed, InMemoryRunner(), operations=world.operations, actions=world.actions, access=access
-    )
-    http = browser_of(app)
-    http.headers["authorization"] = f"Bearer {token}"
-    return Desk(world, feed, http)
-
-
 @pytest.fixture
-async def desk() -> AsyncIterator[Desk]:
+async def desk() -> AsyncIterator[OperationsDesk]:
     desk = await desk_with()
     async with desk.http:
         yield desk
 
 
-async def test_a_dry_run_says_what_would_happen_and_does_nothing(desk: Desk) -> None:
+async def test_a_dry_run_says_what_would_happen_and_does_nothing(desk: OperationsDesk) -> None:
     """What moves, what it carries, the shares before and after, and the same call for other clients."""
     page = await desk.get(DRAIN)
 
@@ -99,7 +47,7 @@ async def test_a_dry_run_says_what_would_happen_and_does_nothing(desk: Desk) -> 
     assert desk.world.operations.all() == []
 
 
-async def test_the_likely_pause_is_the_median_of_recent_handovers(desk: Desk) -> None:
+async def test_the_likely_pause_is_the_median_of_recent_handovers(desk: OperationsDesk) -> None:
     """Said as likely; without any handover nothing is claimed."""
     before = await desk.get(DRAIN)
     for stream, pause_ms in enumerate((40.0, 90.0, 700.0)):
@@ -126,32 +74,7 @@ async def test_draining_the_last_member_is_warned_of() -> None:
         assert "a is the last member of group default." in (await desk.get(DRAIN)).text
 
 
-async def test_a_confirmed_dry_run_becomes_the_operation_and_is_followed(desk: Desk) -> None:
-    """The form sends what was shown, and leads to the operation's page, which says what it waits for."""
-    confirm = (await desk.get(DRAIN)).form("/console/operations")
-    assert confirm is not None
-    place, answer = await desk.start(**confirm, reason="kernel update")
-    begun = await desk.get(place)
-    desk.world.group.act(streams=1)
-    await desk.world.look()
-    desk.handed_over(desk.world.operations.all()[0].moves[0].stream, "b", 43.0)
-    half = await desk.get(place)
-    while not desk.world.operations.all()[0].has_ended:
-        desk.world.group.act(streams=1)
-        await desk.world.look()
-    done = await desk.get(place)
-
-    assert answer.status == 303
-    assert desk.world.drain.asked[0][0] == "a"
-    assert "0 of 3 streams have moved. It waits:" in begun.text
-    assert "1 of 3 streams have moved, all warm. It waits: stream" in half.text
-    assert "moved, warm 10 43 ms" in half.text
-    assert half.values("div", "aria-valuenow") == ["33"]
-    assert "Drain a: done" in done.text
-    assert "3 of 3 streams have moved" in done.text
-
-
-async def test_a_move_that_exchanges_another_stream_says_so(desk: Desk) -> None:
+async def test_a_move_that_exchanges_another_stream_says_so(desk: OperationsDesk) -> None:
     """Shares stay even, so another stream moves the other way."""
     stream = desk.world.group.view.streams_of("a")[0]
     page = await desk.get(f"/console/actions/move?stream={stream}&to=b")
@@ -161,7 +84,7 @@ async def test_a_move_that_exchanges_another_stream_says_so(desk: Desk) -> None:
     assert f"baton move {stream} --to b --wait" in page.text
 
 
-async def test_a_rebalance_says_how_many_pins_go(desk: Desk) -> None:
+async def test_a_rebalance_says_how_many_pins_go(desk: OperationsDesk) -> None:
     """Without pins there is nothing to move."""
     stream = desk.world.group.view.streams_of("a")[0]
     desk.world.group.pin({stream: "a"})
@@ -171,7 +94,7 @@ async def test_a_rebalance_says_how_many_pins_go(desk: Desk) -> None:
     assert "1 pin would be removed. No stream would move." in page.text
 
 
-async def test_what_is_missing_is_asked_for(desk: Desk) -> None:
+async def test_what_is_missing_is_asked_for(desk: OperationsDesk) -> None:
     """A page without a stream or member offers those that there are, and keeps what is known."""
     page = await desk.get("/console/actions/move?stream=3")
     fields = {one["name"]: one for one in page.elements["input"] if "name" in one}
@@ -194,85 +117,14 @@ async def test_what_is_missing_is_asked_for(desk: Desk) -> None:
         ("/console/operations/none", 404),
     ],
 )
-async def test_what_cannot_be_done_has_the_status_of_the_api(desk: Desk, path: str, status: int) -> None:
+async def test_what_cannot_be_done_has_the_status_of_the_api(
+    desk: OperationsDesk, path: str, status: int
+) -> None:
     """Nothing is a 200 that did nothing, nothing is a 500."""
     assert (await desk.get(path)).status == status
 
 
-@pytest.mark.parametrize("fields", [{}, {"kind": "x"}, {"kind": "move", "stream": "x"}, {"kind": "drain"}])
-async def test_a_form_that_is_no_operation_is_refused(desk: Desk, fields: dict[str, str]) -> None:
-    """Nothing starts."""
-    place, answer = await desk.start(**fields)
-
-    assert (place, answer.status) == ("", 422)
-    assert desk.world.operations.all() == []
-
-
-async def test_a_refusal_says_why_and_leads_back_to_the_dry_run(desk: Desk) -> None:
-    """Here another operation is under way on the same streams."""
-    await desk.start(kind="drain", member="a")
-    place, page = await desk.start(kind="drain", member="a")
-
-    assert (place, page.status) == ("", 409)
-    assert "Drain a: nothing was done." in page.text
-    assert "/console/actions/drain?member=a&group=default" in page.values("a", "href")
-
-
-async def test_a_plan_that_has_changed_is_not_carried_out(desk: Desk) -> None:
-    """The form carries what was shown; the page that refuses leads to what would happen now."""
-    confirm = (await desk.get(DRAIN)).form("/console/operations")
-    assert confirm is not None
-    desk.world.group.member("c", MemberNode(address="http://c"))
-    await desk.world.look()
-    place, page = await desk.start(**confirm)
-
-    assert (place, page.status) == ("", 409)
-    assert "look at the dry run again" in page.text
-    assert desk.world.operations.all() == []
-
-
-async def test_a_form_that_is_sent_twice_begins_one_operation(desk: Desk) -> None:
-    """Both answers lead to it; another form has another key."""
-    pages = [await desk.get(DRAIN) for _ in range(2)]
-    first, second = (page.form("/console/operations") for page in pages)
-    assert first is not None
-    assert second is not None
-    places = [(await desk.start(**first, reason="twice"))[0] for _ in range(2)]
-
-    assert places[0] == places[1] != ""
-    assert len(desk.world.operations.all()) == 1
-    assert first["key"] != second["key"]
-
-
-async def test_who_asked_and_why_is_kept_and_shown(desk: Desk) -> None:
-    """As an event, and on the operation's page."""
-    place, _ = await desk.start(kind="drain", member="a", reason="kernel <update>")
-    page = await desk.get(place)
-
-    assert [(event.kind, event.what, event.why) for event in desk.world.events] == [
-        ("action", "drain a", "kernel <update>")
-    ]
-    assert "asked by anybody: kernel <update>" in page.text
-    assert "<update>" not in page.html
-
-
-async def test_an_operation_can_be_cancelled_from_its_page(desk: Desk) -> None:
-    """Its effect is undone, the form goes, and a second try is refused in words."""
-    place, _ = await desk.start(kind="drain", member="a")
-    before = await desk.get(place)
-    again, _ = await posted(desk.http, f"{place}/cancel", reason="wrong member")
-    after = await desk.get(again)
-    _, refusal = await posted(desk.http, f"{place}/cancel")
-
-    assert before.form(f"{place}/cancel") is not None
-    assert again == place
-    assert after.form(f"{place}/cancel") is None
-    assert "Cancelled by anybody: wrong member." in after.text
-    assert refusal.status == 409
-    assert "Drain a: not cancelled." in refusal.text
-
-
-async def test_what_was_asked_can_be_taken_back(desk: Desk) -> None:
+async def test_what_was_asked_can_be_taken_back(desk: OperationsDesk) -> None:
     """A draining member, a pin and a pause each have a page; what is not so cannot be taken back."""
     stream = desk.world.group.view.streams_of("a")[0]
     nothing = [
@@ -307,7 +159,7 @@ async def test_what_was_asked_can_be_taken_back(desk: Desk) -> None:
     ]
 
 
-async def test_names_are_text_wherever_they_stand(desk: Desk) -> None:
+async def test_names_are_text_wherever_they_stand(desk: OperationsDesk) -> None:
     """In the page, in its links, and in the calls for a shell."""
     desk.world.group.member(EVIL, MemberNode(address=EVIL))
     await desk.world.look()

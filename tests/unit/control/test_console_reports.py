@@ -1,16 +1,21 @@
-"""Charts over periods: marks stay within the plot, and stand where their time and their value say."""
+"""The view Reports: marks stand where their time and their value say, and the page leads to the tables."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
+import httpx
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from services.control.console.plots import BOTTOM, LEFT, RIGHT, SLOTS, TOP, Scale
 from services.control.console.reports import report_page
+from tests.unit.control.pages import page_at
+from tests.unit.control.runs_desk import EVIL, RunsDesk, runs_desk
 
 HOUR_MS = 3_600_000
 
@@ -119,3 +124,81 @@ def test_an_empty_report_has_no_charts() -> None:
     page = report_page({"hours": [], "items": []}, 0, "hour", "anywhere")
 
     assert (page.sessions, page.durations, page.ends, page.lines) == (None, None, None, [])
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[RunsDesk]:
+    desk = await runs_desk()
+    async with desk.http:
+        yield desk
+
+
+def an_hour(start: str, sessions: int) -> dict[str, Any]:
+    """A row of a report."""
+    counts = {"sessions": sessions, "fragments": sessions * 9, "keys_new": 1, "keys_returning": 2}
+    ends = {"ended_end": sessions, "ended_gap": 0, "ended_limit": 0}
+    return counts | ends | {"start": start} | {f"duration_ms_p{p}": p * 1000 for p in (50, 90, 99)}
+
+
+REPORT: dict[str, Any] = {
+    "report": "march",
+    "sessions_version": 61,
+    "zone": "UTC",
+    "item_paths": ["$.data.path"],
+    "hours": [an_hour("1970-01-01T00:00:00Z", 700), an_hour("1970-01-01T01:00:00Z", 40)],
+    "days": [an_hour("1970-01-01T00:00:00Z", 740)],
+    "items": [{"item": EVIL, "count": 9}, {"item": "/", "count": 3}],
+    "entries": [{"item": "/first", "count": 1}],
+    "exits": [],
+}
+
+
+async def test_without_a_report_the_page_says_how_to_get_one(desk: RunsDesk) -> None:
+    """A run that failed is no report."""
+    desk.runs.add("reports", "failed")
+    page = await page_at(desk.http, "/console/reports")
+
+    assert "There is no report of this group yet." in page.text
+    assert "baton run lake reports --wait" in page.text
+
+
+async def test_the_newest_report_is_charts_and_a_table(desk: RunsDesk) -> None:
+    """Every chart says in words what it shows; the hour that is not over is marked."""
+    desk.runs.add("reports", "succeeded", REPORT, parameters={"report": "march"})
+    page = await page_at(desk.http, "/console/reports")
+    charts = [one["aria-label"] for one in page.elements["svg"] if one.get("class") == "plot"]
+
+    assert charts == [
+        "Sessions per hour, 2 hours: at most 700, 00:00; last 40, which is not over.",
+        "How long sessions lasted, last: p50 50.0 s, p90 90.0 s, p99 99.0 s.",
+        "What ended the sessions: its end fragment 100.0 %, silence 0.0 %, a limit 0.0 %.",
+    ]
+    assert page.values("rect", "class").count("sofar") == 1
+    assert "1 Jan 01:00 so far 40 360" in page.text
+    assert EVIL in page.text
+    assert "alert('x')" not in page.html
+
+
+async def test_a_report_leads_to_its_whole_table(desk: RunsDesk) -> None:
+    """As CSV and as Parquet, of this report alone; and to the form that makes it again."""
+    desk.runs.add("reports", "succeeded", REPORT, parameters={"report": "march", "top": 5})
+    links = (await page_at(desk.http, "/console/reports?period=day")).values("a", "href")
+    tables = [httpx.URL(link) for link in links if link.startswith("/tables/")]
+    again = next(httpx.URL(link) for link in links if link.startswith("/console/actions/run"))
+
+    assert [url.params["format"] for url in tables] == ["csv", "parquet"]
+    assert {(url.path, url.params["report"], url.params["period"]) for url in tables} == {
+        ("/tables/reports/periods", "march", "day")
+    }
+    assert (again.params["job"], again.params["p.top"]) == ("reports", "5")
+
+
+async def test_items_may_be_those_of_a_place_in_the_session(desk: RunsDesk) -> None:
+    """Anywhere, first or last; an empty list says so."""
+    desk.runs.add("reports", "succeeded", REPORT)
+    first = await page_at(desk.http, "/console/reports?items=first")
+    last = await page_at(desk.http, "/console/reports?items=last")
+
+    assert "/first" in first.text
+    assert "No fragment has such an item." in last.text
+    assert (await page_at(desk.http, "/console/reports?items=x")).status == 422
