@@ -113,7 +113,8 @@ def last_words(run: Run, now_ms: int, result_of: ResultOf) -> str:
 
 def schedule_words(row: ScheduleRow, now_ms: int) -> str:
     """When a schedule comes next, in a few words."""
-    return f"next at {clock(row.next_at, now_ms)}, every {every(row.every_s)}"
+    when = "due now" if row.next_at <= now_ms else f"next at {clock(row.next_at, now_ms)}"
+    return f"{when}, every {every(row.every_s)}"
 
 
 def every(every_s: int) -> str:

@@ -48,11 +48,24 @@
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const region of all("[data-region]")) {
       const fresh = page.getElementById(region.id);
-      if (fresh) region.replaceWith(fresh);
+      if (fresh) replace(region, fresh);
     }
     showCopies();
     const log = $("[data-log]");
     if (log) readLog(log.dataset.run);
+  }
+
+  // keeps the focus, and what somebody is typing
+  function replace(region, fresh) {
+    const active = document.activeElement;
+    const name = region.contains(active) && ["name", "href"].find((one) => active.hasAttribute(one));
+    const focused = name && `${active.localName}[${name}="${CSS.escape(active.getAttribute(name))}"]`;
+    for (const field of all("input[name]:not([type=hidden])", region)) {
+      const twin = $(`input[name="${CSS.escape(field.name)}"]`, fresh);
+      if (twin) twin.value = field.value;
+    }
+    region.replaceWith(fresh);
+    if (focused) $(focused, fresh)?.focus();
   }
 
   async function readLog(id) {

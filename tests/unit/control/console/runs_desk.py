@@ -10,7 +10,7 @@ import httpx
 from services.control.core.runs import Progress, Run, RunState
 from services.control.core.schedules import Schedule
 from shared.model.events import Event
-from tests.unit.control.pages import browser_of
+from tests.unit.control.console.browser import browser_of
 from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner, app_of
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.control.console.verdict import findings_of, result_words, verdict_of
-from tests.unit.control.runs_desk import DIFFERS, EXACT, a_run
+from tests.unit.control.console.runs_desk import DIFFERS, EXACT, a_run
 
 
 @pytest.mark.parametrize(

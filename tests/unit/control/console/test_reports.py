@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from services.control.console.plots import BOTTOM, LEFT, RIGHT, SLOTS, TOP, Scale
 from services.control.console.reports import report_page
-from tests.unit.control.pages import page_at
-from tests.unit.control.runs_desk import EVIL, RunsDesk, runs_desk
+from tests.unit.control.console.browser import page_at
+from tests.unit.control.console.runs_desk import EVIL, RunsDesk, runs_desk
 
 HOUR_MS = 3_600_000
 

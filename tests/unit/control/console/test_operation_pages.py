@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shared.model.cluster import MemberNode
-from tests.unit.control.operations_desk import DRAIN, OperationsDesk, desk_with
-from tests.unit.control.pages import posted
+from tests.unit.control.console.browser import posted
+from tests.unit.control.console.operations_desk import DRAIN, OperationsDesk, desk_with
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import httpx
 from services.control.api.access.access import Access
 from services.control.live.feed import EventFeed
 from shared.model.events import Event, encode_event
+from tests.unit.control.console.browser import Page, browser_of, page_at, posted
 from tests.unit.control.operators_world import OperatorsWorld
-from tests.unit.control.pages import Page, browser_of, page_at, posted
 from tests.unit.control.test_app import InMemoryRunner, app_on
 
 DRAIN = "/console/actions/drain?member=a"

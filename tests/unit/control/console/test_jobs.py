@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from services.control.console.jobs import every, progress_words, share_of
 from services.control.core.runs import Progress, RunError
-from tests.unit.control.pages import page_at, posted
-from tests.unit.control.runs_desk import DIFFERS, EVIL, EXACT, RunsDesk, a_run, runs_desk
+from tests.unit.control.console.browser import page_at, posted
+from tests.unit.control.console.runs_desk import DIFFERS, EVIL, EXACT, RunsDesk, a_run, runs_desk
 
 
 @pytest.fixture

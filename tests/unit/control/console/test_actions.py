@@ -19,7 +19,7 @@ from services.control.core.forecasts import StreamMove
 from services.control.core.report import report_on
 from shared.model.cluster import MemberNode
 from shared.model.names import DEFAULT_GROUP
-from tests.unit.control.operations_desk import DRAIN, OperationsDesk, desk_with
+from tests.unit.control.console.operations_desk import DRAIN, OperationsDesk, desk_with
 from tests.unit.control.operators_world import OperatorsWorld
 from tests.unit.control.test_roles import TOKENS, access_to
 
