@@ -1,7 +1,7 @@
 """`baton`: the command line. It lists every command and imports a command only when it runs.
 
 So `baton --help` is fast, although commands need Kafka, HTTP or rich. An error of any command ends here, as
-one sentence on standard error and exit code 1; Ctrl-C ends with 130.
+one sentence on standard error and an exit code of `cli/terminal/exit_codes.py`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import sys
 from typing import NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
-from cli.terminal.interrupts import INTERRUPTED
+from cli.terminal.exit_codes import ExitCode, exit_code_for
 from shared.errors import BatonError, SettingsInvalid
 from shared.service.known_settings import misspelt
 
@@ -41,7 +42,9 @@ COMMANDS = {
     "rejected": LazyCommand("cli.rejects.command:rejected", "List rejected fragments, or send them again."),
     "sessions": LazyCommand("cli.commands.sessions:sessions", "Show delivered sessions, or follow new ones."),
     "generate": LazyCommand("cli.visits.command:generate_command", "Generate a log of web visits."),
+    "top": LazyCommand("cli.commands.top:top", "Watch a group live: its members, its lag, its rates."),
     "streams": LazyCommand("cli.commands.show:streams", "List the streams with their owners and lag."),
+    "stream": LazyCommand("cli.commands.stream:stream", "Show one stream in full."),
     "members": LazyCommand("cli.commands.show:members", "List the members of a group."),
     "producers": LazyCommand("cli.commands.show:producers", "List the producers."),
     "groups": LazyCommand("cli.commands.show:groups", "List the groups and their settings."),
@@ -68,9 +71,13 @@ COMMANDS = {
     "spark": LazyCommand("cli.stack.spark_command:spark_group", "Prepare a Spark cluster for the jobs."),
     "kafka": LazyCommand("cli.commands.kafka:kafka_group", "Show a record, or repair a topic or a stream."),
     "zookeeper": LazyCommand("cli.commands.zookeeper:zookeeper_group", "Lock or unlock Baton's znodes."),
+    "doctor": LazyCommand("cli.commands.doctor:doctor", "Check what Baton stands on, and say what to do."),
     "settings": LazyCommand("cli.commands.settings:settings_command", "Print all settings as Markdown."),
     "jars": LazyCommand("cli.stack.jars_command:jars", "Download the jars of the lock file."),
+    "completion": LazyCommand("cli.commands.completion:completion", "Let a shell complete commands."),
 }
+COMPLETING = "_BATON_COMPLETE"
+"""The variable with which a shell asks for completions (`cli/commands/completion.py`)."""
 
 
 class LazyGroup(click.Group):
@@ -92,6 +99,20 @@ class LazyGroup(click.Group):
             # click would import every command for its help
             formatter.write_dl([(name, command.help) for name, command in COMMANDS.items()])
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the exit codes."""
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(int(code)), code.meaning) for code in ExitCode])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands, without importing any, and the options of `baton` itself."""
+        found = [
+            CompletionItem(name, help=command.help)
+            for name, command in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
 
 def _version() -> str:
     """The installed version; containers hold the code without an installation."""
@@ -111,7 +132,8 @@ def cli() -> None:
 
 def main() -> None:
     """Runs the command and exits with its exit code."""
-    for sentence in misspelt(os.environ):
+    # a shell that asks for completions would print them into the line that is being typed
+    for sentence in misspelt(os.environ) if COMPLETING not in os.environ else ():
         click.echo(f"baton: {sentence}", err=True)
     sys.exit(_run())
 
@@ -125,17 +147,17 @@ def _run() -> int:
         return error.exit_code
     except click.Abort:
         click.echo("baton: interrupted", err=True)
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     except BatonError as error:
         for fault in error.faults if isinstance(error, SettingsInvalid) else [error.detail]:
             click.echo(f"baton: {fault}", err=True)
-        return 1
+        return exit_code_for(error)
     except OSError as error:
         # a file or folder that cannot be used; anything else is a bug, and needs its traceback
         if error.filename is None:
             raise
         click.echo(f"baton: {os.fsdecode(error.filename)}: {error.strerror}", err=True)
-        return 1
+        return ExitCode.FAILED
     # click returns the code of `ctx.exit`, or what the command returned, which is None
     return code if isinstance(code, int) else 0
 

@@ -11,7 +11,14 @@ from rich.progress import MofNCompleteColumn
 
 from cli.http.client import BatonClient
 from cli.http.control import connect_to_control
-from cli.terminal.output import Columns, print_json, print_objects, progress_bar
+from cli.terminal.output import (
+    Columns,
+    print_csv,
+    print_json,
+    print_json_lines,
+    print_objects,
+    progress_bar,
+)
 
 PATIENCE_S = 2.0
 WAIT_PATIENCE_S = 60.0
@@ -49,16 +56,24 @@ def get(url: str, path: str, params: Mapping[str, Any] | None = None) -> Answer:
 
 
 def get_list(url: str, name: str, cursor: str, params: Mapping[str, str] | None = None) -> Answer:
-    """Control's list `/name` with all its pages; `cursor` is the field that the next page starts after."""
+    """Control's list `/name` with all its pages; `cursor` is the field that the next page starts after.
+
+    `params` may choose rows (`owner`, `state`, …) and their order (`sort`), which is control's work.
+    """
     return ask(url, lambda control: control.pages(f"/{name}", name, cursor, params))
 
 
 def print_list(answer: Answer, name: str, output: str, columns: Columns) -> None:
-    """Prints control's answer as JSON, or the objects of its array `name` as a table."""
-    if output == "json":
-        print_json(answer)
-    else:
-        print_objects(columns, answer[name])
+    """Prints control's answer as JSON, or the objects of its array `name` as lines, as CSV or as a table."""
+    match output:
+        case "json":
+            print_json(answer)
+        case "jsonl":
+            print_json_lines(answer[name])
+        case "csv":
+            print_csv(answer[name])
+        case _:
+            print_objects(columns, answer[name])
 
 
 async def start(

@@ -16,13 +16,14 @@ import click
 import msgspec
 from rich.filesize import decimal
 
-from cli.commands.control import Answer, ask
+from cli.commands.control import Answer, ask, print_list
 from cli.http.client import BatonClient
 from cli.http.control import connect_to_control
 from cli.http.sse import ServerSentEvent
 from cli.terminal.interrupts import interruptible
-from cli.terminal.options import control_options
-from cli.terminal.output import print_json
+from cli.terminal.lists import check_followed, formats_option
+from cli.terminal.options import url_option
+from cli.terminal.output import print_json_lines
 from shared.backoff import Backoff
 from shared.errors import NotFound, Unavailable
 from shared.model.events import KINDS
@@ -51,7 +52,8 @@ DETAILS: dict[str, Callable[[Any], str]] = {
 @click.option("--stream", type=click.IntRange(min=0), help="Only events of this stream.")
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Only this kind; repeatable.")
 @click.option("--member", help="Only events of this member, on either side of a handover.")
-@control_options
+@url_option
+@formats_option
 def events(
     is_followed: bool,
     limit: int,
@@ -64,17 +66,18 @@ def events(
 ) -> None:
     """Show recent events: which member joined, left, claimed or handed over what, and why.
 
-    With -f and -o json every event is one line of JSON.
+    With -f, events are lines, of JSON with -o json or -o jsonl.
     """
     filters = {"group": group, "stream": stream, "kind": list(kinds) or None, "member": member}
     params: Params = {name: value for name, value in filters.items() if value is not None}
     params["limit"] = limit
     if is_followed:
+        check_followed(output)
         shown = 0
 
         def show(event: Mapping[str, Any]) -> None:
             nonlocal shown
-            _print_json_line(event) if output == "json" else _print_event(event)
+            _print_event(event) if output == "text" else print_json_lines([event])
             shown += 1
 
         with interruptible(lambda: f"stopped after {shown:,} events"):
@@ -82,8 +85,8 @@ def events(
         return
     # one page: `--limit` never exceeds it
     answer = ask(url, lambda control: _events(control, params))
-    if output == "json":
-        print_json(answer)
+    if output != "text":
+        print_list(answer, "events", output, {})
         return
     for event in answer["events"]:
         _print_event(event)
@@ -179,7 +182,3 @@ async def _follow(url: str, params: Params, show: Callable[[Mapping[str, Any]], 
 
 def _print_event(event: Mapping[str, Any]) -> None:
     click.echo(event_line(event))
-
-
-def _print_json_line(event: Mapping[str, Any]) -> None:
-    click.echo(msgspec.json.encode(event).decode())

@@ -14,7 +14,8 @@ from cli.commands.control import ask, get, print_list, start
 from cli.commands.runs import failure_of, print_run, progress_of
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
-from cli.terminal.options import control_options, group_options
+from cli.terminal.lists import list_options
+from cli.terminal.options import control_options, group_options, url_option
 from cli.terminal.output import Columns, print_json, time_text
 
 CANCEL_PATIENCE_S = 10.0
@@ -34,12 +35,13 @@ TIMEOUT_HELP = "Limit for each run, if shorter than BATON_RUN_TIMEOUT_S of contr
 
 
 @click.command("jobs")
-@control_options
+@url_option
+@list_options(is_sorted=False)
 def jobs(url: str, output: str) -> None:
     """List the Spark jobs and their parameters."""
     answer = get(url, "/jobs")
     print_list(answer, "jobs", output, JOB_COLUMNS)
-    if output == "json":
+    if output != "text":
         return
     for job in answer["jobs"]:
         for parameter in job["parameters"]:
@@ -105,14 +107,15 @@ def run(
 
 
 @click.command("schedules")
-@control_options
+@url_option
+@list_options(is_sorted=False)
 def schedules(url: str, output: str) -> None:
     """List the schedules of jobs (BATON_SCHEDULES of control) and their state.
 
     FAILED counts the rounds that have failed since the last good one; `baton runs show RUN` gives the reason.
     """
     answer = get(url, "/schedules")
-    if output == "json" or answer["schedules"]:
+    if output != "text" or answer["schedules"]:
         print_list(answer, "schedules", output, SCHEDULE_COLUMNS)
     else:
         click.echo("There are no schedules: set BATON_SCHEDULES, for example to `lake,reports every 15m`.")

@@ -17,7 +17,8 @@ from rich.filesize import decimal
 from cli.commands.control import Progress, ask, get_list, print_list, start
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
-from cli.terminal.options import control_options, group_options, together
+from cli.terminal.lists import list_options
+from cli.terminal.options import group_options, together, url_option
 from cli.terminal.output import Columns, print_json, print_objects, time_text
 from shared.errors import NotFound
 
@@ -116,15 +117,16 @@ def resume(**asked: Unpack[Asked]) -> None:
 @click.command("operations")
 @click.option("--cancel", default="", metavar="OPERATION", show_default=False, help="Cancel this operation.")
 @click.option("--reason", default="", metavar="TEXT", show_default=False, help="Why you cancel it.")
-@control_options
-def operations(cancel: str, reason: str, url: str, output: str) -> None:
+@url_option
+@list_options("state")
+def operations(cancel: str, reason: str, url: str, output: str, chosen: Mapping[str, str]) -> None:
     """List what operators have asked for, newest first; or cancel an operation that has not ended.
 
     A cancelled move, unpin or rebalance restores the pins, and a cancelled drain makes the member take
     streams again.
     """
     if not cancel:
-        print_list(get_list(url, "operations", "id"), "operations", output, OPERATION_COLUMNS)
+        print_list(get_list(url, "operations", "id", chosen), "operations", output, OPERATION_COLUMNS)
         return
     answer = ask(url, lambda control: control.cancel("operations", cancel, reason))
     if output == "json":

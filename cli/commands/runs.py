@@ -24,7 +24,8 @@ from cli.http.control import connect_to_control
 from cli.terminal.escaping import escaped
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
-from cli.terminal.options import control_options
+from cli.terminal.lists import list_options
+from cli.terminal.options import control_options, url_option
 from cli.terminal.output import Columns, print_json, print_table, time_text
 
 DIFFERENCES = ("missing", "extra", "different")
@@ -49,18 +50,19 @@ RUN_COLUMNS: Columns = {
 
 
 @click.group("runs", invoke_without_command=True)
-@control_options
+@url_option
+@list_options("job", "state")
 @click.pass_context
-def runs(context: click.Context, url: str, output: str) -> None:
+def runs(context: click.Context, url: str, output: str, chosen: Mapping[str, str]) -> None:
     """List the runs of Spark jobs, past and present, or look at one of them.
 
     The lines below the table give the reason for each run that failed or was cancelled.
     """
     if context.invoked_subcommand is not None:
         return
-    answer = get_list(url, "runs", "id")
+    answer = get_list(url, "runs", "id", chosen)
     print_list(answer, "runs", output, RUN_COLUMNS)
-    if output == "json":
+    if output != "text":
         return
     for run in answer["runs"]:
         if run.get("error"):

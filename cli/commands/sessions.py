@@ -10,15 +10,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
-import msgspec
 
+from cli.commands.control import print_list
 from cli.kafka.delivered import Delivered, open_sessions
 from cli.kafka.groups import check_names
 from cli.terminal.escaping import escaped
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
-from cli.terminal.options import group_option, kafka_options, output_option
-from cli.terminal.output import Columns, print_json, print_objects, time_text
+from cli.terminal.lists import check_followed, formats_option
+from cli.terminal.options import group_option, kafka_options
+from cli.terminal.output import Columns, print_json_lines, print_objects, time_text
 from cli.terminal.since import parse_since
 from shared.kafka.access import Kafka
 from shared.model.names import Names
@@ -49,7 +50,7 @@ SESSION_COLUMNS: Columns = {
 @click.option("-f", "--follow", "is_followed", is_flag=True, help="Keep printing new ones until Ctrl-C.")
 @group_option
 @kafka_options
-@output_option
+@formats_option
 def sessions(
     key: str | None,
     limit: int,
@@ -65,6 +66,8 @@ def sessions(
     Shows committed sessions only, as consumers with `isolation.level=read_committed` see them. `-o json` has
     every field and the fragments as they were posted; with -f every session is one line.
     """
+    if is_followed:
+        check_followed(output)
     with interruptible(lambda: "sessions go on being delivered; the same command shows them"):
         asyncio.run(_show(kafka, names, group, key, limit, since_ms, is_followed=is_followed, output=output))
 
@@ -119,8 +122,8 @@ async def _show(
 
 
 def _print(rows: list[dict[str, Any]], output: str) -> None:
-    if output == "json":
-        print_json({"sessions": rows})
+    if output != "text":
+        print_list({"sessions": rows}, "sessions", output, SESSION_COLUMNS)
     elif rows:
         print_objects(
             SESSION_COLUMNS, [{**row, "key": escaped(row["key"].encode(errors="replace"))} for row in rows]
@@ -130,4 +133,7 @@ def _print(rows: list[dict[str, Any]], output: str) -> None:
 
 
 def _print_line(row: Mapping[str, Any], output: str) -> None:
-    click.echo(msgspec.json.encode(row).decode() if output == "json" else session_line(row))
+    if output == "text":
+        click.echo(session_line(row))
+    else:
+        print_json_lines([row])

@@ -14,15 +14,9 @@ import click
 
 from cli.commands.control import get, get_list, print_list
 from cli.terminal.layout import Column
-from cli.terminal.options import (
-    control_options,
-    group_option,
-    group_options,
-    namespace_option,
-    output_option,
-    url_option,
-)
-from cli.terminal.output import Columns, print_json, print_objects
+from cli.terminal.lists import list_options
+from cli.terminal.options import group_option, namespace_option, url_option
+from cli.terminal.output import Columns, print_objects
 from shared.model.names import Names
 
 
@@ -115,15 +109,17 @@ LAG_COLUMNS: Columns = {
 
 
 @click.command("streams")
-@group_options
-def streams(group: str, url: str, output: str) -> None:
+@group_option
+@url_option
+@list_options("owner", "status", "state")
+def streams(group: str, url: str, output: str, chosen: Mapping[str, str]) -> None:
     """List a group's streams: the owner, position and lag of each.
 
     POSITION is the committed position, LAG the number of records after it. STATUS uses Burrow's words: OK,
     WARN (moving, but falling behind), STOP (no commit for a while), STALL (commits do not advance), REWIND.
     The lines below the table give the reason for each stream that fails or is in rewind.
     """
-    answer = get_list(url, "streams", "stream", {"group": group})
+    answer = get_list(url, "streams", "stream", {"group": group, **chosen})
     print_list(answer, "streams", output, STREAM_COLUMNS)
     # the sums are in the JSON already
     if output == "text":
@@ -137,33 +133,40 @@ def streams(group: str, url: str, output: str) -> None:
 
 
 @click.command("members")
-@group_options
-def members(group: str, url: str, output: str) -> None:
+@group_option
+@url_option
+@list_options("state")
+def members(group: str, url: str, output: str, chosen: Mapping[str, str]) -> None:
     """List a group's members, including those that own no stream."""
-    print_list(get_list(url, "members", "id", {"group": group}), "members", output, MEMBER_COLUMNS)
+    answer = get_list(url, "members", "id", {"group": group, **chosen})
+    print_list(answer, "members", output, MEMBER_COLUMNS)
 
 
 @click.command("producers")
-@control_options
+@url_option
+@list_options(is_sorted=False)
 def producers(url: str, output: str) -> None:
     """List the producers and their addresses."""
     print_list(get_list(url, "producers", "id"), "producers", output, PRODUCER_COLUMNS)
 
 
 @click.command("groups")
-@control_options
+@url_option
+@list_options(is_sorted=False)
 def groups(url: str, output: str) -> None:
     """List the groups with their settings, members and lag."""
     print_list(get_list(url, "groups", "name"), "groups", output, GROUP_COLUMNS)
 
 
 @click.command("plan")
-@group_options
+@group_option
+@url_option
+@list_options(is_sorted=False)
 def plan(group: str, url: str, output: str) -> None:
     """Show which streams would move and why, and how many each member should own."""
     answer = get(url, "/plan", {"group": group})
-    if output == "json":
-        print_json(answer)
+    if output != "text":
+        print_list(answer, "moves", output, PLAN_COLUMNS)
         return
     # a table without rows would look like a failure
     if answer["moves"]:
@@ -182,8 +185,8 @@ def plan(group: str, url: str, output: str) -> None:
 @group_option
 @url_option
 @namespace_option
-@output_option
-def lag(group: str, url: str, names: Names, output: str) -> None:
+@list_options("owner", "status", "state")
+def lag(group: str, url: str, names: Names, output: str, chosen: Mapping[str, str]) -> None:
     """Show each stream's lag, with the columns of kafka-consumer-groups.
 
     CURRENT-OFFSET is the stream's committed position: every record before it is accounted for. Kafka's own
@@ -204,7 +207,7 @@ def lag(group: str, url: str, names: Names, output: str) -> None:
             "lag": row["lag"],
             **_client_of(row["owner"], member_of.get(row["owner"], {})),
         }
-        for row in get_list(url, "streams", "stream", of_group)["streams"]
+        for row in get_list(url, "streams", "stream", {**of_group, **chosen})["streams"]
     ]
     print_list({"lag": rows}, "lag", output, LAG_COLUMNS)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import sys
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
@@ -15,8 +13,9 @@ from cli.commands.control import ask, get, print_list
 from cli.http.client import PAGE, BatonClient
 from cli.terminal.escaping import escaped
 from cli.terminal.layout import Column
-from cli.terminal.options import control_options
-from cli.terminal.output import Columns, print_json, print_table, time_text
+from cli.terminal.lists import formats_option
+from cli.terminal.options import url_option
+from cli.terminal.output import Columns, print_table, time_text
 from shared.errors import InvalidInput
 
 TABLE_COLUMNS: Columns = {
@@ -35,8 +34,9 @@ TABLE_COLUMNS: Columns = {
 @click.option("--columns", default="", show_default=False, help="Columns to print, separated by commas.")
 @click.option("--sort", default="", show_default=False, help="Columns to sort by; `-name` for descending.")
 @click.option("-n", "--limit", type=click.IntRange(1, 1_000_000), default=20, help="Maximum number of rows.")
-@click.option("--csv", "is_csv", is_flag=True, help="Print CSV.")
-@control_options
+@click.option("--csv", "is_csv", is_flag=True, help="Like -o csv.")
+@url_option
+@formats_option
 def table(
     name: str | None,
     filters: tuple[str, ...],
@@ -53,6 +53,7 @@ def table(
     `data.null=false`. OPERATOR is eq, ne, lt, lte, gt, gte, prefix or null. `-o json` prints every column;
     the table for people leaves out lists unless --columns names them.
     """
+    output = "csv" if is_csv else output
     if name is None:
         print_list(get(url, "/tables"), "tables", output, TABLE_COLUMNS)
         return
@@ -62,12 +63,10 @@ def table(
     if sort:
         pairs.append(("sort", sort))
     answer = ask(url, lambda control: _rows(control, name, pairs, limit))
-    if output == "json":
-        print_json(answer)
-    elif is_csv:
-        _print_csv(answer["rows"])
-    else:
+    if output == "text":
         _print(answer["rows"], with_lists=bool(columns))
+    else:
+        print_list(answer, "rows", output, TABLE_COLUMNS)
 
 
 def _parse(text: str) -> tuple[str, str]:
@@ -111,14 +110,3 @@ def _cell(value: Any) -> Any:
     if isinstance(value, list | dict):
         value = msgspec.json.encode(value).decode()
     return escaped(value.encode(errors="replace")) if isinstance(value, str) else value
-
-
-def _print_csv(rows: Sequence[dict[str, Any]]) -> None:
-    if rows:
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(rows[0])
-        for row in rows:
-            writer.writerow(
-                msgspec.json.encode(value).decode() if isinstance(value, list | dict | bool) else value
-                for value in row.values()
-            )

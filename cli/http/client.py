@@ -129,6 +129,12 @@ class BatonClient:
         markers: Markers = _decode(await self._send("POST", "/markers", json={"time": time_ms}), Markers)
         return markers.markers
 
+    # any service
+
+    async def headers(self, path: str) -> Mapping[str, str]:
+        """The headers of the response at `path`, by names in lower case."""
+        return (await self._send("GET", path)).headers
+
     # control
 
     async def get(
@@ -149,10 +155,13 @@ class BatonClient:
             if not isinstance(rows, list):
                 raise BatonError(f"{self._http.base_url}{path} does not return a list named {name!r}")
             every += rows
-            if len(rows) < PAGE:
+            # a list that control can sort names its next page itself
+            own = "next" in page
+            following = page["next"] if own else rows[-1][after] if len(rows) == PAGE else None
+            if following is None:
                 # the other fields, such as totals, are about the whole list on every page
                 return {**page, name: every}
-            cursor = {"after": rows[-1][after]}
+            cursor = {"cursor" if own else "after": following}
 
     async def start_run(
         self, job: str, group: str, parameters: Mapping[str, Any], timeout_s: float | None = None

@@ -92,8 +92,8 @@ def import_command(output: str, **given: Any) -> None:
     tsv and csv need a header line. Text is UTF-8; other lines are read as Latin-1, or rejected in ndjson. For
     ndjson, --key, --time and --end may be dotted paths into the objects.
 
-    The exit code is 1 if any line was not accepted, including unreadable ones, and 2 if the producer refuses
-    the write key. It needs the scope `mark` for the marker, which is checked before anything is sent.
+    The exit code is 1 if any line was not accepted, including unreadable ones. The write key needs the scope
+    `mark` for the marker, which is checked before anything is sent.
     """
     options, so_far = parse_options(**given), Outcome()
 

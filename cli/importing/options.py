@@ -8,6 +8,7 @@ from pathlib import Path
 from cli.http.receipts import MarkerPosition
 from cli.importing.formats import Fields, Format
 from cli.importing.tally import Tally
+from cli.terminal.exit_codes import ExitCode
 from shared.model.names import DEFAULT_GROUP
 
 
@@ -47,8 +48,8 @@ class Outcome:
     The counts are those of the whole import: `earlier` fragments of them were accepted in an earlier run of
     it, which `notice` names. `sending_s` is the part of `seconds` until everything was acknowledged,
     including the marker. `left_open` says why no marker was sent, if the log needs one. `rejected_file` holds
-    the lines that were not accepted, except for `left_out` of them. `is_key_refused`: the producer
-    refuses the write key.
+    the lines that were not accepted, except for `left_out` of them. `failed_with`: the exit code
+    of that failure.
     """
 
     tally: Tally = field(default_factory=Tally)
@@ -64,7 +65,7 @@ class Outcome:
     rejected_file: str | None = None
     left_out: int = 0
     failure: str | None = None
-    is_key_refused: bool = False
+    failed_with: ExitCode = ExitCode.FAILED
 
     @property
     def ok(self) -> bool:
@@ -72,6 +73,8 @@ class Outcome:
         return self.failure is None and self.tally.all_accepted
 
     @property
-    def exit_code(self) -> int:
-        """0 if all is well; 2 if the command needs another write key, as for any wrong option; else 1."""
-        return 2 if self.is_key_refused else int(not self.ok)
+    def exit_code(self) -> ExitCode:
+        """Also FAILED if a line was not accepted: a script must not take that for done."""
+        if self.ok:
+            return ExitCode.DONE
+        return self.failed_with if self.failure else ExitCode.FAILED

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from cli.http.client import BatonClient, NotAllowed, connect
+from cli.http.client import BatonClient, connect
 from cli.http.control import connect_to_control
 from cli.http.receipts import MarkerPosition, Receipt
 from cli.importing.booking import Booking
@@ -24,6 +24,7 @@ from cli.importing.pipeline import send_log
 from cli.importing.progress import ImportProgress
 from cli.importing.start import Start, find_start
 from cli.importing.target import Target, look_up
+from cli.terminal.exit_codes import exit_code_for
 from cli.terminal.output import time_text
 from shared.errors import BatonError, InvalidInput
 from shared.model.names import DEFAULT_GROUP
@@ -48,7 +49,7 @@ async def run_import(
         # the counts up to here are the most useful part of a failed import
         except BatonError as error:
             outcome.failure = error.detail
-            outcome.is_key_refused = isinstance(error, NotAllowed)
+            outcome.failed_with = exit_code_for(error)
     outcome.seconds = time.monotonic() - started
     return outcome
 

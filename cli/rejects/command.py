@@ -14,6 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from cli.commands.control import print_list
 from cli.http.client import connect
 from cli.importing.lanes import PATIENCE_S, BatchLimits
 from cli.kafka.rejects import RejectedLog, open_rejected
@@ -21,8 +22,10 @@ from cli.rejects.listing import Listing
 from cli.rejects.replay import Replayed, count, read_open, replay
 from cli.rejects.single import dismiss, parse_reason, show
 from cli.terminal.escaping import escaped
+from cli.terminal.exit_codes import ExitCode, exit_code_for
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
+from cli.terminal.lists import formats_option
 from cli.terminal.options import kafka_options, output_option, producer_options
 from cli.terminal.output import Columns, print_json, print_objects, time_text
 from cli.terminal.since import parse_since
@@ -60,7 +63,7 @@ REJECT_COLUMNS: Columns = {
 )
 @click.option("--limit", type=click.IntRange(0, 10_000), default=20, help="Most rejects to show.")
 @kafka_options
-@output_option
+@formats_option
 @click.pass_context
 def rejected(
     ctx: click.Context,
@@ -84,17 +87,16 @@ def rejected(
             raise click.UsageError(f"put the options after {ctx.invoked_subcommand}")
         return
     listing = asyncio.run(_list(kafka, names, since_ms, limit=limit, reason=reason))
-    if output == "json":
-        print_json(
-            {
-                "rejected": listing.rows(),
-                "reasons": listing.by_reason(),
-                "total": listing.total,
-                "dismissed": listing.dismissed,
-            }
-        )
-    else:
+    if output == "text":
         _print_listing(listing)
+        return
+    answer = {
+        "rejected": listing.rows(),
+        "reasons": listing.by_reason(),
+        "total": listing.total,
+        "dismissed": listing.dismissed,
+    }
+    print_list(answer, "rejected", output, REJECT_COLUMNS)
 
 
 @rejected.command("replay")
@@ -137,16 +139,17 @@ def replay_command(
     else:
         _print_replayed(replayed, reason, is_dry=is_dry)
     if failure:
-        click.echo(f"rejected replay: {failure}", err=True)
-    # also 1 if some were rejected again: a script must not take that for done
-    sys.exit(0 if not failure and (is_dry or replayed.all_accepted) else 1)
+        click.echo(f"rejected replay: {failure.detail}", err=True)
+        sys.exit(exit_code_for(failure))
+    # also if some were rejected again: a script must not take that for done
+    sys.exit(ExitCode.DONE if is_dry or replayed.all_accepted else ExitCode.FAILED)
 
 
 rejected.add_command(show)
 rejected.add_command(dismiss)
 
 
-def summary(replayed: Replayed, reason: str, failure: str | None, *, is_dry: bool) -> dict[str, Any]:
+def summary(replayed: Replayed, reason: str, failure: BatonError | None, *, is_dry: bool) -> dict[str, Any]:
     """The outcome as `-o json` prints it."""
     tally = replayed.tally
     return {
@@ -165,7 +168,7 @@ def summary(replayed: Replayed, reason: str, failure: str | None, *, is_dry: boo
             {"reason": again, "count": found.count, "offset": found.line, "detail": found.detail}
             for again, found in tally.reasons.items()
         ],
-        "failure": failure,
+        "failure": failure.detail if failure else None,
     }
 
 
@@ -193,7 +196,7 @@ async def _replay(
     write_key: str,
     *,
     is_dry: bool,
-) -> str | None:
+) -> BatonError | None:
     """Why the replay failed; None when it is complete."""
     try:
         async with opened as log:
@@ -205,7 +208,7 @@ async def _replay(
                 await replay(log, producer, reason, limits=BatchLimits(), replayed=replayed)
     except BatonError as error:
         # returned, not raised: the counts up to here are printed first
-        return error.detail
+        return error
     return None
 
 

@@ -1,6 +1,6 @@
 """The errors of the local stack, each with one sentence for a person.
 
-The other files of `cli/stack` raise them; `cli/main.py` prints them and exits with 1.
+The other files of `cli/stack` raise them; `cli/main.py` prints them and chooses the exit code.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from shared.errors import InvalidInput
+from shared.errors import InvalidInput, SettingsInvalid
 from shared.secret_file import parse_secrets
 from shared.service.key_file import check_key
 from shared.service.tls import TlsFiles
@@ -100,9 +100,9 @@ def token_for(url: str, environment: Mapping[str, str] = os.environ) -> str:
         check_key(token, "the token")
         return token
     except OSError as error:
-        raise InvalidInput(f"{variable}={file}: {error.strerror}") from None
+        raise SettingsInvalid([f"{variable}={file}: {error.strerror}"]) from None
     except InvalidInput as error:
-        raise InvalidInput(f"{variable}={file}: {error.detail}") from None
+        raise SettingsInvalid([f"{variable}={file}: {error.detail}"]) from None
 
 
 def _is_home(folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""How commands print: tables for people, JSON for programs (`-o json`), progress on standard error.
+"""How commands print: tables for people, JSON and CSV for programs (`-o …`), progress on standard error.
 
 Results go to standard output and progress to standard error, so that a pipe receives only results. A table's
 columns are data: `Columns` says for each heading where its cells come from. `cli/terminal/layout.py` decides
@@ -7,7 +7,9 @@ which of them fit the terminal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,6 +34,34 @@ Columns = Mapping[str, Cell | Column]
 def print_json(value: Any) -> None:
     """Prints the value as indented JSON."""
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def print_json_lines(rows: Iterable[Any]) -> None:
+    """Prints each row as one line of JSON."""
+    for row in rows:
+        click.echo(msgspec.json.encode(row).decode())
+
+
+def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Prints the rows as CSV (RFC 4180, lines end with LF) below the names of all their fields.
+
+    Null is empty; a list, an object or a truth value is JSON. No rows print nothing.
+    """
+    if not rows:
+        return
+    # in order of appearance: a row may leave out what does not apply to it
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    for row in [dict(zip(names, names, strict=True)), *rows]:
+        line = io.StringIO()
+        # with this end, a carriage return within a text is quoted, too
+        csv.DictWriter(line, names, lineterminator="\r\n").writerow(
+            {name: _csv_value(value) for name, value in row.items()}
+        )
+        click.echo(line.getvalue().removesuffix("\r\n"))
+
+
+def _csv_value(value: Any) -> Any:
+    return msgspec.json.encode(value).decode() if isinstance(value, list | dict | bool) else value
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]], *, title: str = "") -> None:

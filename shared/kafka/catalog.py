@@ -44,10 +44,40 @@ class Setting:
     is_own: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas:
+    """Of a partition: its leader's node id (-1: none), how many replicas it has, how many are in step."""
+
+    leader: int
+    replicas: int
+    in_sync: int
+
+
+async def hear_from(cluster: Cluster, node: int) -> None:
+    """Returns if this broker answers. Raises KafkaUnavailable."""
+    await cluster.request(node, "ask", MetadataRequest([]))
+
+
 async def list_all(cluster: Cluster) -> list[str]:
     """The names of all topics. Raises KafkaUnavailable."""
     answer = await cluster.ask_any(MetadataRequest(None))
     return [name for _, name, *_ in answer.topics]
+
+
+async def read_replicas(cluster: Cluster, topics: Collection[str]) -> dict[str, list[Replicas]]:
+    """The replicas of each partition of a topic; without the topics that do not exist.
+
+    Raises KafkaUnavailable.
+    """
+    answer = await cluster.ask_any(MetadataRequest(sorted(topics)))
+    return {
+        name: [
+            Replicas(leader=leader, replicas=len(replicas), in_sync=len(in_sync))
+            for _, _, leader, _, replicas, in_sync, *_ in partitions
+        ]
+        for error, name, _, _, partitions, *_ in answer.topics
+        if not error and partitions
+    }
 
 
 async def count_replicas(cluster: Cluster, topics: Collection[str]) -> dict[str, list[int]]:
@@ -55,12 +85,8 @@ async def count_replicas(cluster: Cluster, topics: Collection[str]) -> dict[str,
 
     Raises KafkaUnavailable.
     """
-    answer = await cluster.ask_any(MetadataRequest(sorted(topics)))
-    return {
-        name: [len(replicas) for _, _, _, _, replicas, *_ in partitions]
-        for error, name, _, _, partitions, *_ in answer.topics
-        if not error and partitions
-    }
+    found = await read_replicas(cluster, topics)
+    return {name: [one.replicas for one in partitions] for name, partitions in found.items()}
 
 
 async def count_partitions(cluster: Cluster, topic: str) -> int:

@@ -73,6 +73,11 @@ class Cluster:
         """How many channels it has; each has one connection."""
         return len(self._channels)
 
+    @property
+    def nodes(self) -> list[int]:
+        """The ids of all brokers, as last read."""
+        return sorted(self._brokers)
+
     def leader(self, topic: str, partition: int) -> Leader | None:
         """The leader as last read; None if the topic is unknown or has no leader at present."""
         found = self._topics.get(topic, {}).get(partition)

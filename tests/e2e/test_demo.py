@@ -13,6 +13,7 @@ import pytest
 
 from cli.stack.options import StackOptions, ports_of
 from cli.stack.probes import check_ports
+from cli.terminal.exit_codes import ExitCode
 from tests.e2e.stack import baton, left_running
 from tests.servers import free_port_offset
 from tests.waiting import DEADLINE_S
@@ -90,7 +91,7 @@ async def test_a_failed_download_stops_a_demo(tmp_path: Path, monkeypatch: pytes
 
     code, out, err = await demo(tmp_path, offset)
 
-    assert code == 1
+    assert code == ExitCode.UNREACHABLE
     assert "jars could not be downloaded" in err.splitlines()[-1]
     assert "is ready" not in out
     assert_nothing_runs(tmp_path, offset)
@@ -102,7 +103,7 @@ async def test_a_demo_does_not_mix_with_other_data(tmp_path: Path) -> None:
 
     code, out, err = await baton("demo", "--home", str(tmp_path))
 
-    assert (code, out) == (1, "")
+    assert (code, out) == (ExitCode.REFUSED, "")
     assert "is not empty" in err
 
 

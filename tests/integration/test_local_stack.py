@@ -15,6 +15,7 @@ from cli.stack.local import LocalStack
 from cli.stack.options import StackOptions
 from cli.stack.probes import is_ready
 from cli.stack.state import load_state
+from cli.terminal.exit_codes import ExitCode
 from shared.kafka.topics import list_topics
 from tests.servers import free_port_offset
 
@@ -87,7 +88,7 @@ async def test_down_leaves_the_data_and_no_process(tmp_path: Path) -> None:
 
         assert (started.returncode, started.stderr) == (0, "")
         assert (len(running), ready) == (5, True)
-        assert (again.returncode, "already running" in again.stderr) == (1, True)
+        assert (again.returncode, "already running" in again.stderr) == (ExitCode.REFUSED, True)
         assert stopped.returncode == 0
         assert not any(map(is_alive, running))
 

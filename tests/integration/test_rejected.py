@@ -17,6 +17,7 @@ from cli.importing.lanes import BatchLimits
 from cli.kafka.rejects import Place, open_rejected
 from cli.main import cli
 from cli.rejects.replay import Replayed, replay
+from cli.terminal.exit_codes import ExitCode
 from services.producer.kafka.rejects import KafkaRejects
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
@@ -199,7 +200,7 @@ async def test_rejected_fragments_are_listed_and_replayed(kafka: str, zookeeper:
         "30 with reason 'size' would be sent again; skipped: 1 truncated\n",
     )
     assert stored_before == []
-    assert locked.exit_code == 1
+    assert locked.exit_code == ExitCode.REFUSED
     assert "write key" in locked.output
     answer = json.loads(first.output)
     assert (answer["found"], answer["cut"], answer["accepted"], answer["rejected"]) == (31, 1, 30, 0)

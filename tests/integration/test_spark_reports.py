@@ -15,7 +15,7 @@ import pytest
 
 from cli.stack.lock import jar_folder
 from services.control.spark.driver.run_lock import LockLost, unlocked
-from services.control.spark.reports import batches
+from services.control.spark.reports import batches, job
 from services.control.spark.reports.counting import RANK_ERROR, K, count
 from services.control.spark.reports.job import reports
 from services.control.spark.reports.plan import parse_plan
@@ -36,6 +36,9 @@ COLUMNS = (
 SPRING = 1_774_652_400_000
 """2026-03-27T23:00:00Z: two days before the clocks of Europe are set forward."""
 DAY = 86_400_000
+MOST_JOBS = 12
+"""Of a run over a small lake: to find the state's files, batches and days, to compute the report, to find the
+heaviest keys, and one for each table."""
 PATHS = ("$.data.path", "$.data.kind")
 
 
@@ -162,6 +165,7 @@ def test_many_runs_give_what_plain_python_computes(
 
     A later run reads none of the files that an earlier one has counted. Batches are merged on the way, the
     table is compacted, another group's sessions are left out, and a new path is counted over all sessions.
+    The last run plans as for a large state.
     """
     monkeypatch.setattr(batches, "FAN", 2)
     lake = Lake(spark, tmp_path)
@@ -179,6 +183,7 @@ def test_many_runs_give_what_plain_python_computes(
     same_as_python(lake, second, top=4)
     lake.append(sessions(3, 60))
     rules = {"cut_query": "yes", "item_rules": "/user/[0-9]+=>/user/N ^(/p)[0-2]$=>$1low"}
+    monkeypatch.setattr(job, "SMALL_BYTES", 0)
     bounds = {"from": "2026-03-28", "to": "2026-04-03T12:15:00+05:45"}
     third = lake.run(
         report="nepal", zone="Asia/Kathmandu", period="day", item_paths=",".join(PATHS), **rules, **bounds
@@ -237,7 +242,10 @@ def test_what_was_counted_and_has_changed_is_counted_again(spark: SparkSession, 
 def test_a_run_that_ends_between_two_commits_leaves_nothing_to_repair(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Whichever commit it was: the next run counts what is missing once. A repeated batch adds nothing."""
+    """Whichever commit it was: the next run counts what is missing once. A repeated batch adds nothing.
+
+    Jobs make up the time of a small run, so a run that finds nothing new starts few of them.
+    """
     lake = Lake(spark, tmp_path)
     lake.append(sessions(1, 20))
     lake.run()
@@ -253,9 +261,13 @@ def test_a_run_that_ends_between_two_commits_leaves_nothing_to_repair(
         with pytest.raises(LockLost):
             reports(spark.newSession(), lake.request(), check_lock)
         outcomes.append(len(_state(spark, lake).batches()["visits"]))
+    jobs = spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs
+    before = jobs()
     final = lake.run()
+    started = jobs() - before
 
     same_as_python(lake, final, top=20)
+    assert started <= MOST_JOBS
     assert (outcomes, final["counted"]) == ([1, 2], "nothing")
     state = _state(spark, lake)
     newest = state.batches()["visits"][-1]

@@ -31,7 +31,7 @@ FILE = ROOT / "docker-compose.yml"
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 COMPOSE: dict[str, Any] = YAML(typ="safe").load(FILE)
 SERVERS = ("zookeeper", "kafka")
-PINNED = re.compile(r"[a-z0-9/.-]+:\d+(\.\d+)+(-[a-z0-9.-]+)?")
+PINNED = re.compile(r"[a-z0-9/.-]+:v?\d+(\.\d+)+(-[a-z0-9.-]+)?")
 FOREIGN = {"SPARK_LOCAL_IP"}
 """Variables in the services' environments that Spark reads, not Baton."""
 ADDRESSES = {
@@ -42,6 +42,8 @@ ADDRESSES = {
 CLIENT = "cli"
 SPARK = {"spark-master": "master.Master", "spark-worker": "worker.Worker"}
 """The services of the profile `spark`, and Spark's own program of each."""
+MONITORING = ("prometheus", "grafana")
+"""The services of the profile `monitoring`; tests/unit/test_monitoring.py judges what they are given."""
 PATHS_AND_ADDRESSES = {
     "log.dirs",
     "listeners",
@@ -91,7 +93,7 @@ def test_the_containers_are_the_processes_of_the_local_stack() -> None:
     started = {name for name, declared in COMPOSE["services"].items() if "profiles" not in declared}
 
     assert started == {*SERVERS, *SERVICES}
-    assert COMPOSE["services"].keys() - started == {CLIENT, *SPARK}
+    assert COMPOSE["services"].keys() - started == {CLIENT, *SPARK, *MONITORING}
 
 
 @pytest.mark.parametrize("service", SPARK)
@@ -186,7 +188,7 @@ def test_control_answers_to_the_name_of_its_container(monkeypatch: pytest.Monkey
     assert is_own_host("control:8000", own_hosts_for(settings))
 
 
-@pytest.mark.parametrize("service", [*SERVERS, *SERVICES])
+@pytest.mark.parametrize("service", [*SERVERS, *SERVICES, *MONITORING])
 def test_every_container_has_a_health_check_and_waits_for_healthy_dependencies(service: str) -> None:
     """`service_healthy` waits forever for a container without a health check."""
     container = COMPOSE["services"][service]

@@ -96,7 +96,7 @@ def own_path(place: str) -> str:
     """The place if it is one of control, else `HOME`: a link must not lead from the login to another site.
 
     >>> [own_path(place) for place in ("/streams?group=a", "//evil.example", "https://evil.example", "")]
-    ['/streams?group=a', '/docs', '/docs', '/docs']
+    ['/streams?group=a', '/', '/', '/']
     """
     return place if _OWN_PATH.fullmatch(place) else HOME
 

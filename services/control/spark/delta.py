@@ -22,6 +22,7 @@ MOST_COMMITS: Final = 200
 """How many commits to search for a note; if none has it, the table's whole state is computed instead."""
 MOST_OVERTAKEN: Final = 5
 """How often in a row another writer may commit first before the run fails."""
+_DELTA: Final = "org.apache.spark.sql.delta"
 _OVERTAKEN: Final = ("Concurrent", "MetadataChanged", "ProtocolChanged")
 
 
@@ -37,14 +38,19 @@ class Commit(NamedTuple):
     note: str | None
 
 
+def java_class(spark: SparkSession, name: str) -> Any:
+    """A class of Spark's JVM by its full name. `spark._jvm.org.apache…` asks Java about each part of it."""
+    return getattr(spark._jvm, name)
+
+
 def delta_log(spark: SparkSession, table: str) -> Any:
     """Delta's own object for the log of the table at this path."""
-    return spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, table)
+    return java_class(spark, f"{_DELTA}.DeltaLog").forTable(spark._jsparkSession, table)
 
 
 def newest_snapshot(spark: SparkSession, log: Any) -> Any:
     """The table as of its last commit."""
-    nothing = spark._jvm.scala.Option.empty()
+    nothing = _option(spark).empty()
     # Java, and so py4j, does not see Scala's default arguments
     return log.update(False, nothing, nothing)
 
@@ -53,6 +59,11 @@ def newest_version(spark: SparkSession, table: str) -> int:
     """The version of the table's last commit (the first is 0), or NO_TABLE."""
     version: int = newest_snapshot(spark, delta_log(spark, table)).version()
     return version
+
+
+def files_of(spark: SparkSession, snapshot: Any) -> DataFrame:
+    """Its files, as Delta's log describes them: `path`, `partitionValues`, `size` (bytes), `stats`."""
+    return DataFrame(snapshot.allFiles().toDF(), spark)
 
 
 def commits(spark: SparkSession, log: Any, version: int) -> Iterator[Commit]:
@@ -70,13 +81,12 @@ class Transaction:
     """
 
     def __init__(self, spark: SparkSession, log: Any, application: str) -> None:
-        jvm = spark._jvm
-        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+        java_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(spark._jsparkSession)
         self._spark = spark
         self._log = log
         self._snapshot = newest_snapshot(spark, log)
-        some = jvm.scala.Option.apply(self._snapshot)
-        self._transaction = log.startTransaction(jvm.scala.Option.empty(), some)
+        option = _option(spark)
+        self._transaction = log.startTransaction(option.empty(), option.apply(self._snapshot))
         self._application = application
         self.version: int = self._transaction.readVersion()
         self._actions: Any = None
@@ -129,11 +139,11 @@ class Transaction:
 
         Raises Overtaken.
         """
-        scala = self._spark._jvm.scala
-        nothing = scala.Option.empty()
-        write = getattr(self._spark._jvm.org.apache.spark.sql.delta, "DeltaOperations$Write")
-        mode = getattr(self._spark._jvm.org.apache.spark.sql.SaveMode, self._mode)
-        operation = write(mode, nothing, nothing, scala.Option.apply(note), *([nothing] * 5))
+        option = _option(self._spark)
+        nothing = option.empty()
+        write = java_class(self._spark, f"{_DELTA}.DeltaOperations$Write")
+        mode = getattr(java_class(self._spark, "org.apache.spark.sql.SaveMode"), self._mode)
+        operation = write(mode, nothing, nothing, option.apply(note), *([nothing] * 5))
         self._transaction.updateSetTransaction(self._application, number, nothing)
         try:
             version: int = self._transaction.commit(self._actions, operation)
@@ -172,9 +182,13 @@ def quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+def _option(spark: SparkSession) -> Any:
+    return java_class(spark, "scala.Option")
+
+
 def _changes(spark: SparkSession, log: Any, version: int) -> Iterator[tuple[int, Iterator[tuple[str, Any]]]]:
     """The versions from this one back, as far as the log reaches, each with its actions and their types."""
-    nothing = spark._jvm.scala.Option.empty()
+    nothing = _option(spark).empty()
     for at in range(version, -1, -1):
         changes = log.getChanges(at, at, nothing, False)
         if not changes.hasNext():

@@ -14,6 +14,18 @@ def exists(spark: SparkSession, path: str) -> bool:
     return found
 
 
+def read_text(spark: SparkSession, path: str) -> str:
+    """The content of a small file. Raises FileNotFoundError."""
+    system, at = _located(spark, path)
+    if not system.exists(at):
+        raise FileNotFoundError(path)
+    stream = system.open(at)
+    try:
+        return bytes(stream.readAllBytes()).decode()
+    finally:
+        stream.close()
+
+
 def folders(spark: SparkSession, path: str) -> list[str]:
     """The names of the folders in a folder, sorted; none if it is missing."""
     system, at = _located(spark, path)

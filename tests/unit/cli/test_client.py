@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from cli.http.client import BatonClient, NotAllowed, connect
 from cli.http.retry_after import MAX_RETRY_AFTER_S, parse_retry_after
 from cli.main import cli
+from cli.terminal.exit_codes import ExitCode, exit_code_for
 from shared.errors import BatonError, Conflict, InvalidInput, NotFound, Unavailable
 from tests.fakes.rejects import InMemoryRejectedLog, reject_of
 from tests.unit.cli.fake_services import InMemoryControl, client_of, problem, served
@@ -96,7 +97,8 @@ def test_every_command_reports_a_refused_connection_at_once(
 
     result = CliRunner().invoke(cli, [*arguments.split(), "--url", "http://127.0.0.1:1"])
 
-    assert result.exit_code == 1
+    # what the command raises, `main` turns into that code
+    assert ExitCode.UNREACHABLE in (result.exit_code, exit_code_of(result.exception))
     assert "does not answer" in f"{result.exception} {result.stderr}"
     assert clock.now_s <= 2
 
@@ -225,3 +227,8 @@ async def test_the_write_key_is_sent_to_the_producer(write_key: str, header: str
 def test_retry_after_is_a_number_or_a_date_up_to_a_minute(value: str | None, seconds: float) -> None:
     """Anything else asks for no wait."""
     assert parse_retry_after(value, NOW) == seconds
+
+
+def exit_code_of(error: BaseException | None) -> ExitCode | None:
+    """The code of the process that an error of ours ends."""
+    return exit_code_for(error) if isinstance(error, BatonError) else None

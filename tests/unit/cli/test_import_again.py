@@ -21,6 +21,7 @@ from click.testing import CliRunner, Result
 from cli.importing.journal import Journal
 from cli.importing.ledger import FILE, Ledger
 from cli.main import cli
+from cli.terminal.exit_codes import ExitCode
 from shared.errors import Conflict
 from tests.unit.cli.fake_services import Answer, InMemoryProducer, problem, served
 from tests.unit.cli.importing import NDJSON, both, control_with, imported, importing
@@ -70,7 +71,7 @@ def test_the_same_log_is_not_sent_twice(tmp_path: Path, packed: bool) -> None:
         sent = stored(producer)
         forced = run(log, "--again")
 
-    assert (first.exit_code, again.exit_code, forced.exit_code) == (0, 1, 0)
+    assert (first.exit_code, again.exit_code, forced.exit_code) == (0, ExitCode.REFUSED, 0)
     assert "access.log was imported into" in again.stderr
     assert "--again" in again.stderr
     assert set(sent.values()) == {1}
@@ -105,7 +106,7 @@ def test_an_interrupted_import_is_resumed(tmp_path: Path, options: tuple[str, ..
     first_summary, second_summary = summary_of(first), summary_of(second)
     assert 0 < first_summary["accepted"] < 200
     assert sum(interrupted.values()) >= first_summary["accepted"]
-    assert (second.exit_code, third.exit_code) == (1, 1)
+    assert (second.exit_code, third.exit_code) == (1, ExitCode.REFUSED)
     assert second_summary["failure"] is None
     assert [second_summary[name] for name in ("lines", "unparsed", "accepted")] == [201, 1, 200]
     assert second_summary["accepted_earlier"] == first_summary["accepted"]
@@ -155,7 +156,7 @@ def test_an_interrupted_import_is_not_resumed_with_other_fields(tmp_path: Path) 
         run(log, "--batch", "10")
         other = run(log, "--key", "n")
 
-    assert other.exit_code == 1
+    assert other.exit_code == ExitCode.REFUSED
     assert "with the key 'key', not 'n'" in other.stderr
 
 
@@ -191,7 +192,7 @@ def test_of_a_log_that_has_grown_only_the_new_lines_are_sent(tmp_path: Path, end
     new = 30 if ended else 31
     assert (summary_of(grown)["lines"], summary_of(grown)["accepted"]) == (new, new)
     assert summary_of(grown)["notice"].startswith(f"Continued after line {80 - new}")
-    assert unchanged.exit_code == 1
+    assert unchanged.exit_code == ExitCode.REFUSED
 
 
 def test_sessions_that_were_left_open_are_closed_without_sending_the_log_again(tmp_path: Path) -> None:
@@ -204,7 +205,8 @@ def test_sessions_that_were_left_open_are_closed_without_sending_the_log_again(t
         closed = run(log, "--close", "-o", "json")
         again = run(log, "--close")
 
-    assert [result.exit_code for result in (left_open, refused, closed, again)] == [0, 1, 0, 1]
+    codes = [result.exit_code for result in (left_open, refused, closed, again)]
+    assert codes == [0, ExitCode.REFUSED, 0, ExitCode.REFUSED]
     assert "--close" in refused.stderr
     assert len(summary_of(closed)["markers"]) == 2
     assert stored(producer) == Counter(range(50))
@@ -224,7 +226,8 @@ def test_the_sessions_of_an_imported_log_can_be_waited_for(tmp_path: Path) -> No
         control.answers["/streams"] = {"streams": [{"stream": n, "position": 1} for n in (0, 1)]}
         stalled = run(log, "--wait", "--stall", "1")
 
-    assert [result.exit_code for result in (refused, waited, printed, dry, stalled)] == [1, 0, 0, 0, 1]
+    codes = [result.exit_code for result in (refused, waited, printed, dry, stalled)]
+    assert codes == [ExitCode.REFUSED, 0, 0, 0, ExitCode.UNREACHABLE]
     assert "`--wait` waits for its sessions" in refused.stderr
     summary = summary_of(waited)
     assert (summary["delivered"], summary["sent"], summary["markers"]) == (True, 0, [])
@@ -244,7 +247,7 @@ def test_a_ledger_of_an_earlier_version_does_not_know_the_markers(tmp_path: Path
         ledger.write_text(re.sub(r',"markers":\{[^}]*\}', "", ledger.read_text()))
         result = run(log, "--wait")
 
-    assert result.exit_code == 1
+    assert result.exit_code == ExitCode.REFUSED
     assert "`baton streams` shows what is left to read" in result.stderr
 
 
@@ -263,7 +266,7 @@ def test_a_dry_run_sends_and_enters_nothing(tmp_path: Path) -> None:
     assert [summary_of(dry)[name] for name in ("would_send", "accepted", "unparsed")] == [50, 0, 1]
     assert summary_of(dry)["markers"] == []
     assert summary_of(real)["accepted"] == 50
-    assert refused.exit_code == 1
+    assert refused.exit_code == ExitCode.REFUSED
 
 
 @pytest.mark.parametrize("is_given", [True, False])
@@ -293,7 +296,7 @@ def test_the_log_itself_is_not_replaced_by_its_rejected_lines(tmp_path: Path) ->
 
     result = imported(log, InMemoryProducer(1), "--rejected", str(log))
 
-    assert result.exit_code == 1
+    assert result.exit_code == ExitCode.REFUSED
     assert "is the log itself" in result.stderr
     assert len(log.read_text().splitlines()) == 5
 
@@ -322,6 +325,6 @@ def test_a_damaged_line_does_not_hide_the_rest_of_the_ledger(tmp_path: Path) -> 
         refused = run(log)
         forced = run(log, "--again")
 
-    assert (refused.exit_code, forced.exit_code) == (1, 0)
+    assert (refused.exit_code, forced.exit_code) == (ExitCode.REFUSED, 0)
     target = json.loads(ledger.read_bytes().splitlines()[1])["target"]
     assert len(Ledger(tmp_path / "state").past(target)) == 2

@@ -18,6 +18,7 @@ from cli.http.receipts import MarkerPosition
 from cli.importing.command import import_command
 from cli.importing.delivery import await_delivery
 from cli.importing.lanes import PATIENCE_S
+from cli.terminal.exit_codes import ExitCode
 from shared.errors import Unavailable
 from tests.unit.cli.fake_services import InMemoryProducer, problem, served
 from tests.unit.cli.importing import NDJSON, both, control_with, imported, importing
@@ -95,15 +96,15 @@ def test_wait_returns_when_every_marker_is_committed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "says", "code"),
     [
-        (("--wait", "--group", "nope"), "there is no group 'nope'; control knows default"),
-        (("--control", "http://127.0.0.1:1"), "correct --control"),
-        (("--url", "http://127.0.0.1:1"), "does not answer"),
+        (("--wait", "--group", "nope"), "there is no group 'nope'; control knows default", ExitCode.REFUSED),
+        (("--control", "http://127.0.0.1:1"), "correct --control", ExitCode.UNREACHABLE),
+        (("--url", "http://127.0.0.1:1"), "does not answer", ExitCode.UNREACHABLE),
     ],
 )
 def test_a_wrong_address_or_group_is_reported_before_anything_is_sent(
-    tmp_path: Path, options: tuple[str, ...], says: str
+    tmp_path: Path, options: tuple[str, ...], says: str, code: ExitCode
 ) -> None:
     """Within seconds, not after the minutes for which requests with fragments are retried."""
     producer = InMemoryProducer(2)
@@ -111,7 +112,7 @@ def test_a_wrong_address_or_group_is_reported_before_anything_is_sent(
 
     result = imported(log_file(tmp_path), producer, *options)
 
-    assert result.exit_code == 1
+    assert result.exit_code == code
     assert says in result.stderr
     assert producer.requests == []
     assert time.monotonic() - began < PATIENCE_S / 4
@@ -136,7 +137,7 @@ def test_a_key_that_may_not_mark_is_refused_before_anything_is_sent(
     if option == "--no-marker":
         assert (result.exit_code, sum(producer.requests)) == (0, 100)
         return
-    assert result.exit_code == 2
+    assert result.exit_code == ExitCode.REFUSED
     assert "it lacks the scope `mark`" in result.stderr
     assert "leave the sessions open with --no-marker" in result.stderr
     assert producer.requests == []
@@ -187,7 +188,7 @@ def test_a_process_that_waits_for_input_ends_after_an_error() -> None:
         assert process.stdin is not None
         process.stdin.write(b"k\tt\na\t1\n")
         process.stdin.flush()
-        assert process.wait(timeout=30) == 1
+        assert process.wait(timeout=30) == ExitCode.REFUSED
         assert process.stderr is not None
         assert b"no column 'nothing'" in process.stderr.read()
         assert producer.requests == []

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.main import COMMANDS
+from cli.terminal.exit_codes import ExitCode
 
 
 def test_help_imports_no_command() -> None:
@@ -29,14 +30,14 @@ def test_every_command_is_where_the_table_says(name: str) -> None:
     assert COMMANDS[name].load().help
 
 
-def test_an_error_is_one_sentence_per_fault_and_exit_code_1() -> None:
+def test_wrong_options_are_one_sentence_per_fault() -> None:
     """Each option out of its range is reported on standard error, without a traceback."""
     faulty = ("--streams", "0", "--consumers", "65", "--port-offset", "60000", "--namespace", "a/b")
     argv = [sys.executable, "-m", "cli.main", "up", *faulty]
 
     answer = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
-    assert answer.returncode == 1
+    assert answer.returncode == ExitCode.USAGE
     assert answer.stderr.splitlines() == [
         "baton: --consumers 65: must be 0 … 64",
         "baton: --streams 0: must be 1 … 4096",
@@ -55,6 +56,6 @@ def test_a_home_that_cannot_be_used_is_one_sentence(tmp_path: Path, arguments: l
 
     answer = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
-    assert answer.returncode == 1
+    assert answer.returncode == ExitCode.REFUSED
     assert len(answer.stderr.splitlines()) == 1
     assert answer.stderr.startswith(f"baton: the home {home} cannot be used: ")

@@ -15,6 +15,7 @@ from cli.http.client import NotAllowed, connect
 from cli.http.control import connect_to_control
 from cli.stack.identity import Identity
 from cli.stack.state import StackState, lock_home, save_state
+from cli.terminal.exit_codes import ExitCode
 from cli.terminal.local_stack import token_for
 from services.control.api.access.access import Access
 from services.control.api.access.tokens import Tokens
@@ -144,5 +145,5 @@ def test_a_command_ends_with_one_sentence(tmp_path: Path) -> None:
         argv, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60
     )
 
-    assert answer.returncode == 1
+    assert answer.returncode == ExitCode.USAGE
     assert answer.stderr == f"baton: BATON_TOKEN_FILE={tmp_path / 'none'}: No such file or directory\n"

@@ -14,6 +14,7 @@ from services.control.spark.delta import (
     Transaction,
     commits,
     delta_log,
+    files_of,
     newest_snapshot,
     raise_if_overtaken,
 )
@@ -90,7 +91,7 @@ class LakeTable:
 
     def files(self) -> DataFrame:
         """Its files, as Delta's log describes them: `path`, `partitionValues`, `size` (bytes), `stats`."""
-        return DataFrame(self._snapshot().allFiles().toDF(), self._spark)
+        return files_of(self._spark, self._snapshot())
 
     def commits(self, version: int) -> Iterator[Commit]:
         """The commits from this version back, newest first, as far as the log reaches."""

@@ -87,16 +87,6 @@ def add_up(rows: DataFrame, part: str) -> DataFrame:
     return rows.groupBy(*NAMES[kind]).agg(*sums)
 
 
-def in_state(rows: DataFrame) -> DataFrame:
-    """The rows with all columns of the state, in their order."""
-    return rows.select(
-        *(
-            f.col(name) if name in rows.columns else f.lit(None).cast(kind).alias(name)
-            for name, kind in COLUMNS.items()
-        )
-    )
-
-
 def _quarters(timed: DataFrame) -> DataFrame:
     duration_ms = f.col("last_time") - f.col("first_time")
     return timed.groupBy("start").agg(

@@ -16,6 +16,7 @@ from services.control.spark.reports.counting import RANK_ERROR, REASONS, SUMS, K
 RANGE = "range"
 PERCENTILES = (50, 90, 99)
 HEAVIEST = (1, 10, 100)
+PAIR = "pair"
 MEASURED = {"duration_ms": "duration_sketch", "length": "length_sketch"}
 
 
@@ -75,26 +76,24 @@ def visits_by_key(visits: DataFrame, keys: DataFrame, within: Range, periods: Se
 def period_rows(quarters: DataFrame, by_key: DataFrame, within: Range, periods: Sequence[str]) -> DataFrame:
     """One row for each period that has sessions."""
     named = ["period", "period_start"]
-    summed = (
-        within.in_periods(within.of(quarters), periods)
-        .groupBy(*named)
+    summed = within.in_periods(within.of(quarters), periods).select(
+        *named, *SUMS["quarters"], *MEASURED.values()
+    )
+    of_keys = by_key.select(
+        *named, (f.col("began") == f.col("first")).alias("is_new"), f.col("fragments").alias("of_key")
+    )
+    # one sum over both kinds of rows instead of a join of their sums
+    both = summed.unionByName(of_keys, allowMissingColumns=True)
+    sessions, fragments, heaviest = f.col("sessions"), f.col("fragments"), f.col("heaviest")
+    return (
+        both.groupBy(*named)
         .agg(
             *(f.sum(name).alias(name) for name in SUMS["quarters"]),
             *(f.kll_merge_agg_bigint(name, K).alias(name) for name in MEASURED.values()),
+            f.count_if("is_new").alias("keys_new"),
+            f.count_if(~f.col("is_new")).alias("keys_returning"),
+            f.max_by("of_key", "of_key", max(HEAVIEST)).alias("heaviest"),
         )
-    )
-    is_new = f.col("began") == f.col("first")
-    keys = by_key.groupBy(*named).agg(
-        f.count_if(is_new).alias("keys_new"), f.count_if(~is_new).alias("keys_returning")
-    )
-    heaviest = top_of(by_key, named, [f.desc("fragments"), f.col("key")], max(HEAVIEST))
-    shares = heaviest.groupBy(*named).agg(
-        *(f.sum(f.when(f.col("place") <= n, f.col("fragments"))).alias(f"top{n}") for n in HEAVIEST)
-    )
-    sessions, fragments = f.col("sessions"), f.col("fragments")
-    return (
-        summed.join(keys, named)
-        .join(shares, named)
         .select(
             *named,
             *("sessions", "fragments", "bytes", "bounces"),
@@ -106,44 +105,38 @@ def period_rows(quarters: DataFrame, by_key: DataFrame, within: Range, periods: 
             f.when(sessions <= K, 0.0).otherwise(RANK_ERROR).alias("rank_error"),
             *(f"ended_{reason}" for reason in REASONS),
             *("keys_new", "keys_returning"),
-            *((f.col(f"top{n}") / fragments).alias(f"share_top{n}") for n in HEAVIEST),
+            *((_sum_of_first(n, heaviest) / fragments).alias(f"share_top{n}") for n in HEAVIEST),
         )
     )
 
 
-def item_rows(steps: DataFrame, within: Range, periods: Sequence[str], top: int) -> DataFrame:
-    """The most frequent items of each period: anywhere, and as the first or last item of a session."""
-    named = ["path", "rules", "period", "period_start", "item"]
+def list_rows(steps: DataFrame, within: Range, periods: Sequence[str], top: int) -> DataFrame:
+    """The top lists of each period and path, by `position`.
+
+    `any`, `entry` and `exit`: the most frequent items, anywhere or as the first or last one of a session.
+    PAIR: the most frequent pairs of items that follow each other in a session.
+    """
+    # a step counts for its item, and for its pair if there is one
+    item = "named_struct('pair', false, 'next', CAST(NULL AS STRING))"
+    pair = "named_struct('pair', true, 'next', next)"
+    each = within.of(steps).selectExpr(
+        *("path", "start", "item", *SUMS["steps"], "if(next IS NULL, fragments, 0L) AS exits"),
+        f"inline(if(next IS NULL, array({item}), array({item}, {pair})))",
+    )
+    named = ["period_start", "period", "path"]
     counted = (
-        within.in_periods(within.of(steps), periods)
-        .groupBy(*named)
-        .agg(
-            f.sum("fragments").alias("fragments"),
-            f.sum("sessions").alias("sessions"),
-            f.sum("entries").alias("entries"),
-            f.sum(f.when(f.col("next").isNull(), f.col("fragments"))).alias("exits"),
-        )
+        within.in_periods(each, periods)
+        .groupBy(*named, "item", "pair", "next")
+        .agg(*(f.sum(name).alias(name) for name in (*SUMS["steps"], "exits")))
     )
-    positions = counted.select(
-        *named,
-        f.expr(
-            "stack(3, 'any', fragments, sessions, 'entry', entries, entries, 'exit', exits, exits)"
-            " AS (position, count, sessions)"
-        ),
+    of_pair = _at(PAIR, "fragments", "sessions")
+    of_item = ", ".join([_at("any", "fragments", "sessions"), _at("entry", "entries"), _at("exit", "exits")])
+    listed = counted.selectExpr(
+        *named, "item", "next", f"inline(if(pair, array({of_pair}), array({of_item})))"
     ).where("count > 0")
-    order = [f.desc("count"), f.col("item")]
-    return top_of(positions, ["path", "rules", "period", "period_start", "position"], order, top)
-
-
-def transition_rows(steps: DataFrame, within: Range, periods: Sequence[str], top: int) -> DataFrame:
-    """The most frequent pairs of items that follow each other in a session, in each period."""
-    named = ["path", "rules", "period", "period_start"]
-    counted = (
-        within.in_periods(within.of(steps).where("next IS NOT NULL"), periods)
-        .groupBy(*named, "item", "next")
-        .agg(f.sum("fragments").alias("count"))
-    )
-    return top_of(counted, named, [f.desc("count"), f.col("item"), f.col("next")], top)
+    # Spark sorts by the first column fastest if that is a number and not always the same
+    order = [f.desc("count"), f.col("item"), f.col("next")]
+    return top_of(listed, [*named, "position"], order, top)
 
 
 def retention_rows(by_key: DataFrame, within: Range) -> DataFrame:
@@ -151,13 +144,13 @@ def retention_rows(by_key: DataFrame, within: Range) -> DataFrame:
     first_day = f.to_date(within.local("first"))
     later = f.date_diff(f.to_date(within.local("period_start")), first_day)
     since = f.timestamp_millis(f.lit(within.start_ms))
-    returned = (
+    counted = (
         by_key.where((f.col("period") == "day") & (f.col("first") >= since))
         .groupBy(first_day.alias("first_day"), later.alias("days_later"))
         .agg(f.count("*").alias("returned"))
     )
-    cohorts = returned.where("days_later = 0").select("first_day", f.col("returned").alias("keys"))
-    return returned.join(cohorts, "first_day").select(
+    on_first_day = f.when(f.col("days_later") == 0, f.col("returned"))
+    return counted.withColumn("keys", f.max(on_first_day).over(Window.partitionBy("first_day"))).select(
         *("first_day", "days_later", "keys", "returned"),
         (f.col("returned") / f.col("keys")).alias("share"),
     )
@@ -176,6 +169,14 @@ def _percentiles(name: str) -> list[Column]:
     return [
         f.kll_sketch_get_quantile_bigint(sketch, f.lit(p / 100)).alias(f"{name}_p{p}") for p in PERCENTILES
     ]
+
+
+def _at(position: str, count: str, sessions: str = "") -> str:
+    return f"named_struct('position', '{position}', 'count', {count}, 'sessions', {sessions or count})"
+
+
+def _sum_of_first(most: int, numbers: Column) -> Column:
+    return f.aggregate(f.slice(numbers, 1, most), f.lit(0).cast("bigint"), lambda total, one: total + one)
 
 
 def top_of(rows: DataFrame, within: Sequence[str], order: Sequence[Column], most: int) -> DataFrame:

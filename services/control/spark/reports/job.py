@@ -7,25 +7,13 @@ history. docs/lake.md defines every figure.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-from collections.abc import Iterator
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from services.control.spark.driver.run_lock import CheckLock, unlocked
-from services.control.spark.reports.counting import steps_part
-from services.control.spark.reports.figures import (
-    RANGE,
-    Range,
-    item_rows,
-    key_rows,
-    period_rows,
-    retention_rows,
-    transition_rows,
-    visits_by_key,
-)
+from services.control.spark.reports.figures import Range
 from services.control.spark.reports.plan import (
     LATEST_MS,
     QUARTER_MS,
@@ -35,6 +23,7 @@ from services.control.spark.reports.plan import (
     zone_named,
 )
 from services.control.spark.reports.publishing import Publisher, local_text, shown
+from services.control.spark.reports.report import TABLES, computed
 from services.control.spark.reports.sessions import SessionsTable
 from services.control.spark.reports.state import State
 from services.control.spark.reports.upkeep import bring_up, compact
@@ -42,7 +31,6 @@ from services.control.spark.request import Result, RunRequest
 from services.control.spark.session_settings import settings
 from shared.errors import InvalidInput
 
-TABLES = ("periods", "items", "transitions", "retention", "keys")
 NEWEST_DAYS = 31
 """A report without bounds covers the newest days that have sessions. Clients choose times, so one session in
 the far future must not push all others out of the report."""
@@ -54,6 +42,15 @@ with Spark's 128, those of two days already."""
 NO_STATISTICS = {"spark.databricks.delta.stats.collect": "false"}
 """A report is one file or few, so nothing is skipped by statistics, and collecting them takes a third of the
 write's time."""
+
+SMALL_BYTES = 512 << 10
+SMALL = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.files.minPartitionNum": "1",
+}
+"""For a state up to SMALL_BYTES, where starting a task takes longer than its work: each step is one task, and
+Spark does not plan again after it."""
 
 
 def reports(spark: SparkSession, request: RunRequest, check_lock: CheckLock = unlocked) -> Result:
@@ -69,7 +66,6 @@ def reports(spark: SparkSession, request: RunRequest, check_lock: CheckLock = un
     with settings(spark, {SORT_AFTER: MOST_SKETCHES}):
         state.prepare()
         upkeep = bring_up(state, sessions, plan)
-        within = range_of(plan, state.rows("quarters"))
         publisher = Publisher(
             spark,
             tables,
@@ -79,12 +75,14 @@ def reports(spark: SparkSession, request: RunRequest, check_lock: CheckLock = un
             zone=plan.zone,
             check_lock=check_lock,
         )
-        with computed(state, plan, within) as rows:
-            with settings(spark, NO_STATISTICS):
-                publisher.publish(rows)
-            result = shown(rows, plan.zone, plan.periods)
-        if upkeep.counted == "new":
-            compact(state)
+        of_tables = NO_STATISTICS | (SMALL if state.size() <= SMALL_BYTES else {})
+        with settings(spark, of_tables):
+            within = range_of(plan, state.rows("quarters"))
+            with computed(state, plan, within) as report:
+                # computes the report, so it precedes the tables, which are written side by side
+                result = shown(report, plan.zone, plan.periods)
+                publisher.publish(report.tables())
+        compact(state, upkeep.batches)
     return {
         "group": request.group,
         "report": plan.report,
@@ -98,29 +96,6 @@ def reports(spark: SparkSession, request: RunRequest, check_lock: CheckLock = un
         "item_rules": plan.rules.text,
         "tables": tables,
     } | result
-
-
-@contextlib.contextmanager
-def computed(state: State, plan: ReportPlan, within: Range) -> Iterator[dict[str, DataFrame]]:
-    """The rows of each table, computed once within the block."""
-    periods = (RANGE, *plan.periods)
-    steps = _union([state.rows(steps_part(path, plan.rules)) for path in plan.paths])
-    # retention needs days
-    by_key = visits_by_key(
-        state.rows("visits"), state.rows("keys"), within, tuple(dict.fromkeys((*periods, "day")))
-    ).persist()
-    rows = {
-        "periods": period_rows(state.rows("quarters"), by_key, within, periods),
-        "items": item_rows(steps, within, periods, plan.top),
-        "transitions": transition_rows(steps, within, periods, plan.top),
-        "retention": retention_rows(by_key, within),
-    }
-    kept = {name: frame.persist() for name, frame in rows.items()}
-    try:
-        yield kept | {"keys": key_rows(by_key)}
-    finally:
-        for frame in (*kept.values(), by_key):
-            frame.unpersist()
 
 
 def range_of(plan: ReportPlan, quarters: DataFrame) -> Range:
@@ -156,10 +131,3 @@ def check_rules(spark: SparkSession, rules: ItemRules) -> None:
 def _midnight(day: datetime.date, zone: str) -> int:
     start = datetime.datetime.combine(day, datetime.time(), zone_named(zone))
     return round(start.timestamp() * 1000)
-
-
-def _union(frames: list[DataFrame]) -> DataFrame:
-    every = frames[0]
-    for frame in frames[1:]:
-        every = every.unionAll(frame)
-    return every

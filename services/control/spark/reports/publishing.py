@@ -23,21 +23,25 @@ from services.control.spark.delta import (
 )
 from services.control.spark.driver.run_lock import CheckLock
 from services.control.spark.reports.counting import REASONS
-from services.control.spark.reports.figures import MEASURED, PERCENTILES, RANGE, top_of
-from services.control.spark.reports.plan import zone_named
+from services.control.spark.reports.figures import MEASURED, PAIR, PERCENTILES, RANGE, top_of
+from services.control.spark.reports.plan import MOST_TOP, zone_named
+from services.control.spark.reports.report import Report
 from services.control.spark.request import Result
 
 SHOWN_PERIODS = 31
 """Most hours, days and weeks in the result, newest first; the tables have all of them."""
-SHOWN_COLUMNS = (
+SHOWN_OF_PERIOD = (
     *("sessions", "fragments", "bounce_rate"),
     *(f"{name}_p{p}" for name in MEASURED for p in PERCENTILES),
     *(f"ended_{reason}" for reason in REASONS),
     *("keys_new", "keys_returning"),
 )
+SHOWN_OF_ITEM = ("path", "item", "count", "sessions", "place")
+SHOWN_OF_PAIR = ("path", "item", "next", "count", "place")
+SHOWN_OF_RETENTION = ("days_later", "keys", "returned", "share")
 SHOWN_RETENTION = 50
 SHOWN_KEYS = 10
-POSITIONS = {"any": "items", "entry": "entries", "exit": "exits"}
+POSITIONS = {"any": "items", "entry": "entries", "exit": "exits", PAIR: "transitions"}
 """Value of the column `position` → name of its rows in the result."""
 CHECKPOINT_EVERY = 100
 """Commits of a table: its log is short to read, and a checkpoint costs as much as a commit."""
@@ -117,37 +121,43 @@ class Publisher:
         return [(field.name(), field.dataType().simpleString()) for field in snapshot.schema().fields()]
 
 
-def shown(rows: Mapping[str, DataFrame], zone: str, periods: Sequence[str]) -> Result:
+def shown(report: Report, zone: str, periods: Sequence[str]) -> Result:
     """What the run prints of the tables: the newest periods, and what is on top of the range."""
     result: Result = {"total": []} | {f"{period}s": [] for period in periods}
-    result |= {name: [] for name in (*POSITIONS.values(), "transitions")}
-    for row in _newest_periods(rows["periods"]):
-        start = local_text(row.pop("start_ms"), zone)
-        period = row.pop("period")
-        if period == RANGE:
-            result["total"].append(row)
+    result |= {name: [] for name in (*POSITIONS.values(), "retention")}
+    for row in _newest(report.rows):
+        if row["kind"] == "lists":
+            columns = SHOWN_OF_PAIR if row["position"] == PAIR else SHOWN_OF_ITEM
+            result[POSITIONS[row["position"]]].append({name: row[name] for name in columns})
+        elif row["kind"] == "retention":
+            first_day = {"first_day": row["first_day"].isoformat()}
+            result["retention"].append(first_day | {name: row[name] for name in SHOWN_OF_RETENTION})
         else:
-            result[f"{period}s"].append({"start": start} | row)
-    for name in ("items", "transitions"):
-        top = rows[name].where(f.col("period") == RANGE).drop("period", "period_start", "rules")
-        for one in top.orderBy("path", *(["position"] if name == "items" else []), "place").collect():
-            values = one.asDict()
-            result[POSITIONS[values.pop("position")] if name == "items" else name].append(values)
-    newest = rows["retention"].orderBy(f.desc("first_day"), "days_later").limit(SHOWN_RETENTION)
-    result["retention"] = [
-        one.asDict() | {"first_day": one.first_day.isoformat()} for one in newest.collect()
-    ]
-    heaviest = rows["keys"].drop("first_start").orderBy(f.desc("fragments"), "key").limit(SHOWN_KEYS)
+            values = {name: row[name] for name in SHOWN_OF_PERIOD}
+            if row["period"] == RANGE:
+                result["total"].append(values)
+            else:
+                start = {"start": local_text(row["start_ms"], zone)}
+                result[f"{row['period']}s"].insert(0, start | values)
+    heaviest = report.keys.drop("first_start").orderBy(f.desc("fragments"), "key").limit(SHOWN_KEYS)
     result["keys"] = [one.asDict() for one in heaviest.collect()]
     return result
 
 
-def _newest_periods(rows: DataFrame) -> list[dict[str, Any]]:
-    """The total and the newest rows of each period, oldest first."""
+def _newest(rows: DataFrame) -> list[dict[str, Any]]:
+    """The newest rows of each period and of retention, newest first, and the lists of the range."""
     # not a timestamp, which would come as a time of this machine's zone
-    timed = rows.select("period", f.unix_millis("period_start").alias("start_ms"), *SHOWN_COLUMNS)
-    newest = top_of(timed, ["period"], [f.desc("start_ms")], SHOWN_PERIODS).drop("place")
-    return sorted((row.asDict() for row in newest.collect()), key=lambda row: row["start_ms"])
+    start_ms = f.unix_millis("period_start").alias("start_ms")
+    timed = rows.where(f"kind != 'lists' OR period = '{RANGE}'").select("*", start_ms).drop("period_start")
+    order = [f.desc("start_ms"), f.desc("first_day"), f.col("days_later"), f.col("place")]
+    kind = f.col("kind")
+    most = f.when(kind == "periods", SHOWN_PERIODS).when(kind == "retention", SHOWN_RETENTION)
+    newest = top_of(timed, ["kind", "period", "path", "position"], order, MOST_TOP)
+    found = newest.where(f.col("place") <= most.otherwise(MOST_TOP)).collect()
+    return sorted(
+        (row.asDict() for row in found),
+        key=lambda row: (row["path"] or "", row["position"] or "", row["place"]),
+    )
 
 
 def local_text(at_ms: int, zone: str) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from services.control.spark.delta import NO_TABLE, newest_version
-from services.control.spark.files import exists
+from services.control.spark.delta import NO_TABLE, delta_log, newest_snapshot
+from services.control.spark.files import exists, read_text
 from services.control.spark.reports.commits import NewFiles, Rewritten, commit_id, commit_name, new_files
 from services.control.spark.reports.counting import READ
 from shared.errors import NotFound
@@ -20,10 +19,11 @@ class SessionsTable:
         self._spark = spark
         self._path = path
         self._group = group
-        self.version = newest_version(spark, path)
+        snapshot = newest_snapshot(spark, delta_log(spark, path))
+        self.version: int = snapshot.version()
         if self.version == NO_TABLE:
             raise NotFound(f"there are no sessions in {path} yet: run the job `lake` first")
-        self.table_id: str = spark.sql(f"DESCRIBE DETAIL delta.`{path}`").first().id
+        self.table_id = str(snapshot.metadata().id())
         self._commits: dict[int, str] = {}
 
     def __repr__(self) -> str:
@@ -58,17 +58,15 @@ class SessionsTable:
 
     def _read_commits(self, first: int) -> dict[int, str]:
         """The text of each commit from `first` on. Raises Rewritten if the log was cleaned up."""
-        wanted = [version for version in range(first, self.version + 1) if version not in self._commits]
-        if wanted:
-            paths = [f"{self._path}/{commit_name(version)}" for version in wanted]
-            try:
-                texts = self._spark.read.text(paths, wholetext=True)
-                rows = texts.select(f.col("_metadata.file_name").alias("name"), "value").collect()
-            except AnalysisException as error:
-                if error.getCondition() != "PATH_NOT_FOUND":
-                    raise
-                raise Rewritten("the log of the table no longer has all commits since the last run") from None
-            self._commits |= {int(row.name.partition(".")[0]): row.value for row in rows}
+        for version in range(first, self.version + 1):
+            if version not in self._commits:
+                try:
+                    text = read_text(self._spark, f"{self._path}/{commit_name(version)}")
+                except FileNotFoundError:
+                    raise Rewritten(
+                        "the log of the table no longer has all commits since the last run"
+                    ) from None
+                self._commits[version] = text
         return self._commits
 
     def _whole(self, path: str) -> str:

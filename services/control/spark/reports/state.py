@@ -10,15 +10,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from urllib.parse import unquote
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from services.control.spark.delta import NO_TABLE, newest_version, quoted
+from services.control.spark.delta import (
+    NO_TABLE,
+    delta_log,
+    files_of,
+    newest_snapshot,
+    newest_version,
+    quoted,
+)
 from services.control.spark.driver.run_lock import CheckLock
 from services.control.spark.reports.batches import Batch, merged_level
-from services.control.spark.reports.counting import COLUMNS, add_up, in_state
+from services.control.spark.reports.counting import COLUMNS, add_up
 
 PARTITIONS = {"group": "STRING", "part": "STRING", "since": "BIGINT", "version": "BIGINT"}
 MARKER = {"level": "INT", "lineage": "STRING", "table_id": "STRING", "commit": "STRING"}
@@ -34,6 +42,7 @@ class State:
         self._path = path
         self._group = group
         self._check_lock = check_lock
+        self._listed: dict[str, dict[str, int]] | None = None
 
     def __repr__(self) -> str:
         return f"<State of group {self._group} in {self._path}>"
@@ -50,9 +59,16 @@ class State:
             "TBLPROPERTIES ('delta.isolationLevel' = 'Serializable')"
         )
 
+    def size(self) -> int:
+        """Bytes of the group's files."""
+        return sum(size for files in self._files().values() for size in files.values())
+
     def batches(self) -> dict[str, list[Batch]]:
         """The batches of every part, sorted."""
-        markers = self._all().where("lineage IS NOT NULL").select("part", "since", "version", *MARKER)
+        if not self._files():
+            return {}
+        markers = self._read(*self._files()).where("lineage IS NOT NULL")
+        markers = markers.select("part", "since", "version", *MARKER)
         found: dict[str, list[Batch]] = {}
         for row in markers.collect():
             values = row.asDict()
@@ -61,7 +77,7 @@ class State:
 
     def rows(self, part: str) -> DataFrame:
         """The rows of a part, in all of its batches."""
-        return self._all().where((f.col("part") == part) & f.col("lineage").isNull()).select(*COLUMNS)
+        return self._read(part).where("lineage IS NULL").select(*COLUMNS)
 
     def append(self, rows: Mapping[str, DataFrame], batches: Mapping[str, Batch]) -> None:
         """Adds a batch to each part in one commit. Repeating it is a no-op, also by another driver."""
@@ -76,12 +92,13 @@ class State:
             .option("txnVersion", next(iter(batches.values())).version)
             .save(self._path)
         )
+        self._listed = None
 
     def replace(
         self, rows: Mapping[str, DataFrame], batches: Mapping[str, Batch], *, all_parts: bool
     ) -> None:
         """Replaces the parts, or all of the group, by one batch each, in one commit."""
-        parts = "" if all_parts else f" AND `part` IN ({_listed(rows)})"
+        parts = "" if all_parts else f" AND `part` IN ({_quoted(rows)})"
         self._overwrite(self._in_partitions(rows, batches), f"`group` = '{self._group}'{parts}")
 
     def merge(self, parts: Sequence[str], batches: Sequence[Batch]) -> None:
@@ -90,44 +107,63 @@ class State:
         merged = msgspec.structs.replace(last, since=first.since, level=merged_level(batches))
         where = f"since >= {first.since} AND version <= {last.version}"
         rows = {
-            part: add_up(
-                self._all()
-                .where((f.col("part") == part) & f.col("lineage").isNull() & f.expr(where))
-                .select(*COLUMNS),
-                part,
-            )
+            part: add_up(self._read(part).where(f"lineage IS NULL AND {where}").select(*COLUMNS), part)
             for part in parts
         }
         written = self._in_partitions(rows, dict.fromkeys(parts, merged))
-        self._overwrite(written, f"`group` = '{self._group}' AND `part` IN ({_listed(parts)}) AND {where}")
+        self._overwrite(written, f"`group` = '{self._group}' AND `part` IN ({_quoted(parts)}) AND {where}")
 
-    def _all(self) -> DataFrame:
-        return self._spark.read.format("delta").load(self._path).where(f.col("group") == self._group)
+    def _files(self) -> dict[str, dict[str, int]]:
+        """The paths of each part's files with their sizes, as of this run's last commit."""
+        if self._listed is None:
+            snapshot = newest_snapshot(self._spark, delta_log(self._spark, self._path))
+            files = files_of(self._spark, snapshot).select("path", "partitionValues", "size")
+            self._listed = {}
+            for path, values, size in files.where(f.col("partitionValues")["group"] == self._group).collect():
+                self._listed.setdefault(values["part"], {})[f"{self._path}/{unquote(path)}"] = size
+        return self._listed
+
+    def _read(self, *parts: str) -> DataFrame:
+        """The rows of these parts with their markers.
+
+        Read as plain Parquet: Delta starts a job to find the files of each scan, and a report has many.
+        """
+        columns = ", ".join(f"`{name}` {kind}" for name, kind in SCHEMA.items())
+        paths = [path for part in parts for path in self._files()[part]]
+        return self._spark.read.schema(columns).option("basePath", self._path).parquet(*paths)
 
     def _overwrite(self, rows: DataFrame, where: str) -> None:
         self._check_lock()
         rows.write.format("delta").mode("overwrite").option("replaceWhere", where).save(self._path)
+        self._listed = None
 
     def _in_partitions(self, rows: Mapping[str, DataFrame], batches: Mapping[str, Batch]) -> DataFrame:
         """The rows of all parts with their markers. In a file by time, so that a range reads little of it."""
-        every: DataFrame | None = None
-        nothing = [f.lit(None).cast(kind).alias(name) for name, kind in MARKER.items()]
+        every = self._markers(batches)
         for part, of_part in rows.items():
             batch = batches[part]
-            place = [
-                f.lit(self._group).alias("group"),
-                f.lit(part).alias("part"),
-                *(f.lit(getattr(batch, name)).cast("bigint").alias(name) for name in ("since", "version")),
-            ]
-            marks = [f.lit(getattr(batch, name)).cast(kind).alias(name) for name, kind in MARKER.items()]
-            marker = self._spark.range(1).select(
-                *place, *marks, *(f.lit(None).cast(kind).alias(name) for name, kind in COLUMNS.items())
+            place = {"group": self._group, "part": part, "since": batch.since, "version": batch.version}
+            placed = of_part.withColumns(
+                {name: f.lit(value).cast(PARTITIONS[name]) for name, value in place.items()}
             )
-            both = in_state(of_part).select(*place, *nothing, *COLUMNS).unionAll(marker)
-            every = both if every is None else every.unionAll(both)
-        assert every is not None
-        return every.sortWithinPartitions(*PARTITIONS, "start")
+            every = every.unionByName(placed, allowMissingColumns=True)
+        return every.select(*SCHEMA).sortWithinPartitions(*PARTITIONS, "start")
+
+    def _markers(self, batches: Mapping[str, Batch]) -> DataFrame:
+        """A row for each batch, without sums."""
+        columns = PARTITIONS | MARKER
+        rows = [msgspec.structs.asdict(one) | {"group": self._group, "part": p} for p, one in batches.items()]
+        values = (", ".join(quoted(str(row[name])) for name in columns) for row in rows)
+        markers = self._spark.sql(
+            f"SELECT * FROM VALUES ({'), ('.join(values)}) AS marker({', '.join(columns)})"
+        )
+        return markers.select(
+            *(
+                (f.col(name) if name in columns else f.lit(None)).cast(kind).alias(name)
+                for name, kind in SCHEMA.items()
+            )
+        )
 
 
-def _listed(parts: Iterable[str]) -> str:
+def _quoted(parts: Iterable[str]) -> str:
     return ", ".join(map(quoted, parts))

@@ -7,7 +7,7 @@ or if the log no longer tells, all is counted again. A new JSON path is counted 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from pyspark.sql import DataFrame
@@ -19,11 +19,18 @@ from services.control.spark.reports.plan import ItemRules, ReportPlan
 from services.control.spark.reports.sessions import SessionsTable
 from services.control.spark.reports.state import State
 
+Chains = Mapping[str, Sequence[Batch]]
+"""The batches of each part, sorted."""
+
 
 class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run did to the state: `counted` is `new`, `all` or `nothing`; `why` all was counted again."""
+    """What a run did to the state: `counted` is `new`, `all` or `nothing`; `why` all was counted again.
+
+    `batches`: what the state has now.
+    """
 
     counted: str
+    batches: Chains
     why: str | None = None
 
 
@@ -44,9 +51,9 @@ def bring_up(state: State, sessions: SessionsTable, plan: ReportPlan) -> Upkeep:
         why = None
     except Rewritten as reason:
         why = str(reason)
-    batch = _whole(sessions, secrets.token_hex(8))
-    state.replace(_counted(sessions.all(), parts, plan.rules), dict.fromkeys(parts, batch), all_parts=True)
-    return Upkeep(counted="all", why=why)
+    whole = dict.fromkeys(parts, _whole(sessions, secrets.token_hex(8)))
+    state.replace(_counted(sessions.all(), parts, plan.rules), whole, all_parts=True)
+    return Upkeep(counted="all", batches={part: [batch] for part, batch in whole.items()}, why=why)
 
 
 def _add(
@@ -54,7 +61,7 @@ def _add(
     sessions: SessionsTable,
     parts: Mapping[str, str],
     rules: ItemRules,
-    known: Mapping[str, list[Batch]],
+    known: Chains,
 ) -> Upkeep:
     """Adds to the parts that exist, and counts those that do not. Raises Rewritten before it changes any."""
     lineages = {batches[-1].lineage for batches in known.values()}
@@ -71,22 +78,23 @@ def _add(
         if added.paths:
             batch = _whole(sessions, last.lineage)
             behind.setdefault(added, {})[part] = msgspec.structs.replace(batch, since=last.version)
+    now = dict(known)
     missing = {part: path for part, path in parts.items() if part not in known}
     for files, batches in behind.items():
         rows = _counted(sessions.read(files), {part: parts[part] for part in batches}, rules)
         state.append(rows, batches)
+        now |= {part: [*known[part], batch] for part, batch in batches.items()}
     if missing:
-        batch = _whole(sessions, lineages.pop())
-        state.replace(
-            _counted(sessions.all(), missing, rules), dict.fromkeys(missing, batch), all_parts=False
-        )
-    return Upkeep(counted="new" if behind or missing else "nothing")
+        whole = dict.fromkeys(missing, _whole(sessions, lineages.pop()))
+        state.replace(_counted(sessions.all(), missing, rules), whole, all_parts=False)
+        now |= {part: [batch] for part, batch in whole.items()}
+    return Upkeep(counted="new" if behind or missing else "nothing", batches=now)
 
 
-def compact(state: State) -> int:
+def compact(state: State, chains: Chains) -> int:
     """Sums the newest batches of each part if there are many. Returns how many batches went."""
     merges: dict[tuple[Batch, ...], list[str]] = {}
-    for part, batches in state.batches().items():
+    for part, batches in chains.items():
         if newest := to_merge(batches):
             merges.setdefault(newest, []).append(part)
     for batches_, parts in merges.items():

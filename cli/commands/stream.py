@@ -1,0 +1,58 @@
+"""`baton stream N`: everything that control knows of one stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from cli.commands.control import get
+from cli.commands.show import failure_lines
+from cli.terminal.layout import Column
+from cli.terminal.options import group_options
+from cli.terminal.output import Columns, cell_text, print_json, print_objects, print_table, time_text
+
+OWNER_COLUMNS: Columns = {
+    "OWNER": "owner",
+    "EPOCH": "epoch",
+    "SINCE": lambda row: time_text(row["since"]),
+    "OPENED": lambda row: opened_text(row["warm"]),
+    "PAUSE MS": "pause_ms",
+    "WHY": Column("why", is_prose=True),
+}
+
+
+@click.command("stream")
+@click.argument("number", metavar="STREAM", type=click.IntRange(min=0))
+@group_options
+def stream(number: int, group: str, url: str, output: str) -> None:
+    """Show one STREAM in full: its owner and head, where it stands, what it holds, and its owners so far."""
+    row = get(url, f"/streams/{number}", {"group": group})
+    if output == "json":
+        print_json(row)
+        return
+    # as text: in one column numbers and words stand below each other
+    print_table(("", "VALUE"), ((name, cell_text(value)) for name, value in fields_of(row)))
+    for line in failure_lines([row]):
+        click.echo(line)
+    print_objects(OWNER_COLUMNS, row["owners"], title="Owners so far, newest first")
+
+
+def opened_text(is_warm: bool | None) -> str | None:
+    """How an owner opened the stream, as `baton events` says it."""
+    return None if is_warm is None else "warm" if is_warm else "replayed"
+
+
+def fields_of(row: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:
+    """The row's values in their order, those of an object named after it; lists are left out.
+
+    >>> list(fields_of({"lag": 2, "open_sessions": None, "counts": {"bytes": 1}, "owners": []}))
+    [('lag', 2), ('open sessions', None), ('counts bytes', 1)]
+    """
+    for name, value in row.items():
+        text = f"{within} {name}".strip().replace("_", " ")
+        if isinstance(value, Mapping):
+            yield from fields_of(value, text)
+        elif not isinstance(value, list):
+            yield text, value

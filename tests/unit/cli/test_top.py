@@ -1,0 +1,110 @@
+"""`baton top` and `baton stream`: a group at a glance, and one stream in full."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cli.commands.top import LEAST_STREAMS, MOST_MEMBERS, Seen, frame
+from tests.unit.cli.fake_services import InMemoryControl, baton
+from tests.unit.cli.test_show_lists import ANSWERS, MEMBERS, STREAMS
+
+TOTALS = {"streams": 3, "lag": 6, "open_sessions": 3, "sessions": 17}
+SEEN = Seen(MEMBERS, STREAMS, TOTALS, 120)
+DETAIL: dict[str, Any] = {
+    **STREAMS[1],
+    "group": "default",
+    "topic": "fragments.0001",
+    "counts": {"fragments": 40},
+    "node": {"epoch": 3, "owner": "consumer-0"},
+    "last_handover": None,
+    "owners": [
+        {
+            "owner": "consumer-0",
+            "epoch": 3,
+            "since": 807256800000,
+            "why": "drain",
+            "warm": True,
+            "pause_ms": 31.5,
+        },
+        {"owner": "[bold]", "epoch": 2, "since": 0, "why": "", "warm": None, "pause_ms": None},
+    ],
+}
+
+
+def drawn(seen: Seen, height: int = 40, **more: Any) -> list[str]:
+    """The frame's lines in a terminal of this height."""
+    console = Console(file=io.StringIO(), width=120, highlight=False)
+    console.print(frame(seen, "default", height, **more))
+    assert isinstance(console.file, io.StringIO)
+    return [line.strip() for line in console.file.getvalue().splitlines() if line.strip()]
+
+
+def test_a_frame_has_sums_members_streams_and_reasons() -> None:
+    """Sums first; what is not known is `-`; below, why a stream fails."""
+    lines = drawn(SEEN, now=datetime(2026, 1, 1, 12, 0, 1, tzinfo=UTC))
+
+    assert lines[0] == (
+        "12:00:01Z  default: 3 streams, 2 members, lag 6, 12.50 fragments/s, 3 open sessions, 17 delivered,"
+        " 120 ms old"
+    )
+    assert [line.split()[0] for line in lines if line.startswith("consumer-")] == ["consumer-0", "consumer-1"]
+    rows = [line.split() for line in lines if line.split()[0].isdecimal()]
+    assert rows[2] == ["2", "-", "unowned", "OK", "2", "-", "-", "1"]
+    assert lines[-1] == "stream 1 is running (failed 3 times in a row): no answer"
+
+
+@pytest.mark.parametrize("height", [5, 24, 60])
+@pytest.mark.parametrize("count", [0, 3, 400])
+def test_a_frame_fits_the_terminal(height: int, count: int) -> None:
+    """Except that some streams are always shown; members beyond a limit are counted."""
+    members = [{**MEMBERS[1], "id": f"m-{n}"} for n in range(count)]
+    streams = [{**STREAMS[0], "stream": n} for n in range(400)]
+
+    lines = drawn(Seen(members, streams, TOTALS, 0), height)
+
+    shown = [line for line in lines if line.split()[0].isdecimal()]
+    assert len(shown) >= LEAST_STREAMS
+    assert len(lines) <= height or len(shown) == LEAST_STREAMS
+    assert any(f"and {count - MOST_MEMBERS} more members" in line for line in lines) is (count > MOST_MEMBERS)
+
+
+def test_an_outage_is_shown_above_the_last_answer() -> None:
+    """Old numbers must not pass for new ones."""
+    lines = drawn(SEEN, complaint="control does not answer")
+
+    assert lines[1] == "control does not answer; this is the last answer"
+
+
+def test_without_a_terminal_top_prints_one_frame() -> None:
+    """Control is asked for the streams with the most lag: they may be on any page."""
+    control = InMemoryControl({**ANSWERS, "/streams": {**ANSWERS["/streams"], "stale_ms": 5}})
+
+    shown = baton(control.answer, "top")
+
+    assert shown.exit_code == 0
+    assert "default: 3 streams, 2 members" in shown.stdout
+    assert [query for path, query in control.queries if path == "/streams"] == [
+        {"group": "default", "sort": "-lag", "limit": "60"}
+    ]
+
+
+def test_a_stream_is_shown_in_full() -> None:
+    """Every field that is a value, the owners so far, and why it fails; texts are no markup."""
+    control = InMemoryControl({"/streams/1": DETAIL})
+
+    shown = baton(control.answer, "stream", "1")
+    machine = baton(control.answer, "stream", "1", "-o", "json")
+
+    assert json.loads(machine.stdout) == DETAIL
+    words = [line.split() for line in shown.stdout.splitlines()]
+    assert ["safe", "offset", "30"] in words
+    assert ["counts", "fragments", "40"] in words
+    assert ["consumer-0", "3", "1995-08-01", "06:00:00Z", "warm", "31.50", "drain"] in words
+    assert any(line[:2] == ["[bold]", "2"] for line in words)
+    assert "stream 1 is running (failed 3 times in a row): no answer" in shown.stdout
