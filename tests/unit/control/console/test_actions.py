@@ -197,6 +197,7 @@ async def test_who_may_only_look_is_offered_no_act(
 
     assert ("reason" in drain.values("input", "name")) is is_shown
     assert "baton drain a --wait" in drain.text
+    assert 'curl -H "Authorization: Bearer $BATON_TOKEN" -X POST "$BATON_URL/operations"' in drain.text
     for page in (ownership, stream):
         assert any("/console/actions/" in link for link in page.values("a", "href")) is is_shown
     assert ("Run lake" in " ".join(re.findall("<button[^>]*>([^<]*)", jobs.html))) is is_shown
