@@ -323,9 +323,9 @@
   // what the focus is on comes first, then what the page is about
   function act(key) {
     const at = document.activeElement;
-    const href = at.matches(".bead") && key === "m"
-      ? at.href.replace(/\/streams\/(\d+)\?/, "/actions/move?stream=$1&") : null;
-    if (href) return location.assign(href);
+    const stream = /\/streams\/(\d+)\?/;
+    if (key === "m" && stream.test(at.href))
+      return location.assign(at.href.replace(stream, "/actions/move?stream=$1&"));
     ($(`[data-key=${key}]`, at.closest("[data-member], tr") ?? undefined) ?? $(`.head [data-key=${key}]`))?.click();
   }
 
