@@ -11,7 +11,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from services.control.core.observed import (
@@ -25,7 +25,8 @@ from services.control.core.observed import (
     StreamStatus,
 )
 from services.control.live.feed import EventFeed
-from shared.model.cluster import ClaimNode, MemberNode, ProducerNode, StreamNode, View
+from shared.model.balance import plan
+from shared.model.cluster import ClaimNode, MemberNode, PauseNode, ProducerNode, StreamNode, View
 from shared.model.events import Event, encode_event
 from shared.model.group import GroupSettings
 from shared.model.head import Counts, Head
@@ -58,27 +59,59 @@ class SimulatedCluster:
         self._since = time.time_ns() // 1_000_000
         self._event = 0
         self._rounds = 0
+        self._pins = {streams // 2: self._owner[streams // 2]}
+        self._draining: set[str] = set()
+        self._pause: PauseNode | None = None
 
     def __repr__(self) -> str:
         return f"<SimulatedCluster of {self._streams} streams on {len(self._members)} members>"
 
     async def read_cluster(self) -> Cluster:
         """As ZooKeeper would tell it."""
-        view = View(
-            count=self._streams,
-            members={
-                name: MemberNode(address=f"http://10.0.4.{n + 10}:8010", pid=100 + n, since=self._since)
-                for n, name in enumerate(self._members)
-            },
-            claims={n: ClaimNode(member=self._owner[n], epoch=self._epoch[n]) for n in range(self._streams)},
-            nodes={n: StreamNode(epoch=self._epoch[n], owner=self._owner[n]) for n in range(self._streams)},
-            pins={self._streams // 2: self._owner[self._streams // 2]},
-        )
+        view = self._view()
         return Cluster(
             count=self._streams,
             stream_table=initial_table(self._streams).encode().decode(),
             groups={DEFAULT_GROUP: Group(settings=GroupSettings(), view=view)},
             producers={"web-1": ProducerNode(address="http://10.0.4.2:8000", pid=7, since=self._since)},
+        )
+
+    async def change(self, group: str, change: Callable[[Mapping[int, str]], dict[int, str]]) -> None:
+        """Changes the pins, as a `PinStore`."""
+        self._pins = change(self._pins)
+
+    async def drain(self, group: str, member: str, address: str, why: str) -> None:
+        """Lets a member hand over its streams, one in each reading, as a `MemberDrain`."""
+        self._draining.add(member)
+
+    async def undrain(self, group: str, member: str, address: str, why: str) -> None:
+        """Lets it take streams again."""
+        self._draining.discard(member)
+
+    async def pause(self, group: str, pause: PauseNode) -> None:
+        """Pauses the group, as a `PauseStore`."""
+        self._pause = pause
+
+    async def resume(self, group: str) -> None:
+        """Ends the pause."""
+        self._pause = None
+
+    def _view(self) -> View:
+        return View(
+            count=self._streams,
+            members={
+                name: MemberNode(
+                    address=f"http://10.0.4.{n + 10}:8010",
+                    pid=100 + n,
+                    since=self._since,
+                    state="draining" if name in self._draining else "active",
+                )
+                for n, name in enumerate(self._members)
+            },
+            claims={n: ClaimNode(member=self._owner[n], epoch=self._epoch[n]) for n in range(self._streams)},
+            nodes={n: StreamNode(epoch=self._epoch[n], owner=self._owner[n]) for n in range(self._streams)},
+            pins=self._pins,
+            pause=self._pause,
         )
 
     async def read_offsets(self, count: int, groups: Iterable[str]) -> Offsets:
@@ -142,11 +175,27 @@ class SimulatedCluster:
                 self._position[stream] += 300
                 self._seq[stream] += 1
         if len(self._members) > 1 and chance.random() < MOVES_PER_S * REFRESH_S:
-            self._move(chance.randrange(self._streams))
+            self._carry_out()
 
-    def _move(self, stream: int) -> None:
+    def _carry_out(self) -> None:
+        """Moves a stream to where the plan wants it, if there is one elsewhere."""
+        owner = plan(self._view()).owner
+        for stream, target in owner.items():
+            if self._owner[stream] != target:
+                self._move(stream, target)
+                return
+        for member in self._draining - set(self._owner):
+            self._members.remove(member)
+            self._draining.remove(member)
+        stream = self._random.randrange(self._streams)
+        others = [
+            name for name in self._members if name not in self._draining and name != self._owner[stream]
+        ]
+        if others:
+            self._move(stream, self._random.choice(others))
+
+    def _move(self, stream: int, target: str) -> None:
         source = self._owner[stream]
-        target = self._random.choice([name for name in self._members if name != source])
         self._owner[stream] = target
         self._epoch[stream] += 1
         event = Event(
@@ -180,10 +229,18 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
     import uvicorn
 
     from bench.simulated_lookup import SimulatedOwners, SimulatedRecords, write_lake
+    from bench.simulated_runs import SimulatedRunner
+    from services.control.adapters.zookeeper_operations import ZooKeeperOperations
+    from services.control.console.routes import wall_ms
+    from services.control.core.schedules import Schedule
+    from services.control.live.actions import Actions
     from services.control.live.cluster_view import ClusterView
+    from services.control.live.effects import Effects
+    from services.control.live.operations import Operations
     from shared.model.names import Names
+    from tests.fakes.coordinator import InMemoryZooKeeper, ZnodeStore
     from tests.unit.control.sources import InMemoryProducers
-    from tests.unit.control.test_app import InMemoryRunner, app_on
+    from tests.unit.control.test_app import app_on
 
     feed = EventFeed()
     feed.begin(0)
@@ -200,13 +257,34 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
         ownership_history=feed.recent_events.ownership_history,
     )
     await view.step()
+    actions = Actions(lambda _: None)
+    operations = Operations(
+        view,
+        Effects(view, world, world, world),
+        ZooKeeperOperations(InMemoryZooKeeper(ZnodeStore()), Names()),
+        actions,
+        timeout_s=120,
+        look_every_s=REFRESH_S,
+    )
+    schedules = [Schedule(jobs=("lake", "reports"), every_s=900), Schedule(jobs=("audit",), every_s=21_600)]
     with tempfile.TemporaryDirectory() as lake:
         write_lake(Path(lake), streams)
-        owners, records = SimulatedOwners(), SimulatedRecords()
-        app = app_on(view, feed, InMemoryRunner(), lake=lake, owners=owners, records=records)
+        app = app_on(
+            view,
+            feed,
+            SimulatedRunner(),
+            lake=lake,
+            owners=SimulatedOwners(),
+            records=SimulatedRecords(),
+            operations=operations,
+            actions=actions,
+            schedules=schedules,
+            now_ms=wall_ms,
+        )
         config = uvicorn.Config(app, "127.0.0.1", port, log_level="warning", lifespan="off", loop="uvloop")
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(view.run())
+            tasks.create_task(operations.run())
             await uvicorn.Server(config).serve()
 
 

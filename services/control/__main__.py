@@ -34,7 +34,8 @@ from services.control.api.access.access import Access
 from services.control.api.access.tokens import Tokens
 from services.control.app import create_app
 from services.control.console.live import LiveHub
-from services.control.console.routes import scene_of
+from services.control.console.routes import scene_of, wall_ms
+from services.control.console.work import WorkLog, work_in
 from services.control.core.jobs import JOBS
 from services.control.core.schedules import Retry, parse_schedules
 from services.control.live.actions import Actions
@@ -119,7 +120,8 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         )
         access = _access(settings)
         await access.step()
-        hub = LiveHub(scene_of(view), feed, every_s=settings.refresh_s)
+        work = WorkLog(lambda: work_in(runner.runs(), operations.all(), wall_ms()))
+        hub = LiveHub(scene_of(view), feed, every_s=settings.refresh_s, work=work)
         app = create_app(
             view=view,
             feed=feed,

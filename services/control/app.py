@@ -22,7 +22,9 @@ from services.control.api.access.gate import Gate
 from services.control.api.guard import Guard
 from services.control.api.openapi import install_schemas
 from services.control.api.pages import MISDIRECTED, REFUSED
+from services.control.console.action_pages import ActionPages, action_pages_routes
 from services.control.console.assets import Assets
+from services.control.console.job_pages import JobPages, job_pages_routes
 from services.control.console.live import LiveHub
 from services.control.console.look_up import look_up_routes
 from services.control.console.pages import Pages
@@ -84,16 +86,19 @@ def create_app(
     app.include_router(tables.tables_routes(lake, freshness))
     app.include_router(lookup.lookup_routes(look_up))
     assets = Assets()
-    app.include_router(history_api.history_routes(history))
-    app.include_router(problems_api.problems_routes(problems))
-    console = Console(view, feed, hub, history, problems, look_up, Pages(assets))
+    pages = Pages(assets)
+    console = Console(view, feed, hub, history, problems, look_up, pages, is_read_only=access.is_read_only)
     app.include_router(console_routes(console, assets))
     app.include_router(look_up_routes(console))
-    resources = (streams, cluster, events, operations_api, jobs, tables, lookup, login)
-    more = (history_api, problems_api)
+    app.include_router(job_pages_routes(JobPages(console, runner, scheduler, actions)))
+    app.include_router(action_pages_routes(ActionPages(console, operations)))
+    app.include_router(history_api.history_routes(history))
+    app.include_router(problems_api.problems_routes(problems))
+    resources = [streams, cluster, events, operations_api, jobs, tables, lookup, login, history_api]
+    resources.append(problems_api)
     install_schemas(
         app,
-        answered=[struct for resource in (*resources, *more) for struct in resource.ANSWERED],
+        answered=[struct for resource in resources for struct in resource.ANSWERED],
         taken=[operations_api.OperationRequest],
     )
     return app

@@ -23,6 +23,8 @@ READING = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods that change nothing here."""
 FORMS = frozenset({"/login", "/logout"})
 """Paths that take a form, from control's own pages."""
+_CONSOLE = "/console/"
+_FORM = "application/x-www-form-urlencoded"
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::([0-9]{0,5}))?")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -50,7 +52,7 @@ class Guard:
             return None
         if not is_same_origin(headers, named[0]):
             return problem(403, "origin-refused", "pages of another origin may not change anything here")
-        if path not in FORMS and not is_json_or_empty(headers):
+        if path not in FORMS and not is_json_or_empty(headers) and not is_own_form(path, headers):
             detail = f"a body must have the content type {JSON}"
             return problem(415, "unsupported-type", detail, headers={"Accept": JSON})
         return None
@@ -72,6 +74,15 @@ def is_own_host(authority: str, hosts: Iterable[str]) -> bool:
         ipaddress.ip_address(name)
         return True
     return False
+
+
+def is_own_form(path: str, headers: Headers) -> bool:
+    """Whether the body is a form for a page of the console, from a browser that names its origin.
+
+    `is_same_origin` has compared the origin; a form without one may come from anywhere.
+    """
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    return path.startswith(_CONSOLE) and kind == _FORM and bool(headers.getlist("origin"))
 
 
 def is_same_origin(headers: Headers, authority: str) -> bool:

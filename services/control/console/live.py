@@ -17,6 +17,7 @@ import msgspec
 
 from services.control.console.beads import Bead, Colour, Scale, bead_of, scale_of
 from services.control.console.scene import Scene, facts, member_cells, stream_cells
+from services.control.console.work import Kind, WorkLog
 from services.control.core.recent_events import EventFilter
 from services.control.core.rows import StreamRow
 from services.control.live.feed import RECONNECT_MS, EventFeed
@@ -130,6 +131,7 @@ class _Channel:
         self.snapshot: Snapshot | None = None
         self.changed = asyncio.Event()
         self.viewers = 0
+        self.work = 0
         self.task: asyncio.Task[None] | None = None
 
     def wake(self) -> None:
@@ -141,9 +143,17 @@ class _Channel:
 class LiveHub:
     """`follow` serves a page; `close` ends them all. `scene_of` raises BatonError while there is nothing."""
 
-    def __init__(self, scene_of: Callable[[str], Scene], feed: EventFeed, *, every_s: float) -> None:
+    def __init__(
+        self,
+        scene_of: Callable[[str], Scene],
+        feed: EventFeed,
+        *,
+        every_s: float,
+        work: WorkLog | None = None,
+    ) -> None:
         self._scene_of = scene_of
         self._feed = feed
+        self._work = work or WorkLog(lambda: ())
         self._every_s = every_s
         self._channels: dict[tuple[str, Colour], _Channel] = {}
         self._is_closed = False
@@ -159,26 +169,27 @@ class LiveHub:
             channel.wake()
 
     def follow(
-        self, group: str, colour: Colour, streams: Sequence[int], after: int | None
+        self, group: str, colour: Colour, streams: Sequence[int], after: int | None, work: Kind | None = None
     ) -> AsyncGenerator[bytes]:
         """Messages `reading` and `event` for a page that shows these streams in a table.
 
-        `after`: id of the last event that the page saw. Raises TooManyViewers, UnknownGroup, Unavailable.
+        `after`: id of the last event that the page saw. `work`: also messages of this kind. Raises
+        TooManyViewers, UnknownGroup, Unavailable.
         """
         self._scene_of(group)
         if self.viewers >= MOST_VIEWERS:
             raise TooManyViewers(f"{MOST_VIEWERS} pages are open already")
-        return self._follow(group, colour, streams, after)
+        return self._follow(group, colour, streams, after, work)
 
     async def _follow(
-        self, group: str, colour: Colour, streams: Sequence[int], after: int | None
+        self, group: str, colour: Colour, streams: Sequence[int], after: int | None, work: Kind | None
     ) -> AsyncGenerator[bytes]:
         channel = self._enter(group, colour)
         recent = self._feed.recent_events
         event_filter = EventFilter(group=group)
         known = after is not None and recent.is_known_after(after)
         event_id = after if after is not None and known else recent.next_id - 1
-        reached = -1
+        reached, worked = -1, 0
         try:
             yield b"retry: %d\nid: %d\n\n" % (RECONNECT_MS, event_id)
             while not self._is_closed:
@@ -190,6 +201,10 @@ class LiveHub:
                 if (snapshot := channel.snapshot) is not None and snapshot.number != reached:
                     yield snapshot.message(streams, whole=snapshot.number != reached + 1 or reached < 0)
                     reached = snapshot.number
+                if work is not None:
+                    news, worked = self._work.after(worked, work, group), self._work.number
+                    if news:
+                        yield b"".join(news)
                 await changed.wait()
         finally:
             self._leave(group, colour, channel)
@@ -213,6 +228,9 @@ class LiveHub:
         quiet_s = 0.0
         while True:
             next_id = self._feed.recent_events.next_id
+            if self._work.look() != channel.work:
+                channel.work = self._work.number
+                channel.wake()
             try:
                 snapshot = channel.painter.paint(self._scene_of(group), always=quiet_s >= QUIET_S)
             except BatonError:

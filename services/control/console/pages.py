@@ -10,6 +10,7 @@ import jinja2
 import markupsafe
 from fastapi import Request, Response
 
+from services.control.api.access.caller import ANYBODY, caller_of
 from services.control.console import words
 from services.control.console.assets import Assets
 
@@ -30,6 +31,8 @@ VIEWS: Final = (
     ("ownership", "Ownership", "/console/ownership"),
     ("movements", "Movements", "/console/movements"),
     ("sessions", "Sessions", "/console/sessions"),
+    ("jobs", "Jobs", "/console/jobs"),
+    ("reports", "Reports", "/console/reports"),
 )
 
 
@@ -53,9 +56,9 @@ class Pages:
         return f"<Pages of {TEMPLATES.name}>"
 
     def page(self, request: Request, name: str, status: int = 200, **values: Any) -> Response:
-        """The page of a template. `root`: the prefix that a proxy adds."""
-        root = request.scope.get("root_path", "")
-        body = self._environment.get_template(name).render(root=root, **values).encode()
+        """The page of a template. `root`: the prefix that a proxy adds; `has_token`: callers need one."""
+        values |= {"root": request.scope.get("root_path", ""), "has_token": caller_of(request) != ANYBODY}
+        body = self._environment.get_template(name).render(**values).encode()
         headers = HEADERS
         if "gzip" in request.headers.get("accept-encoding", ""):
             body, headers = gzip.compress(body, PACKED, mtime=0), headers | {"Content-Encoding": "gzip"}

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from services.control.api.access.caller import Role, caller_of
 from services.control.api.events import EventStream
 from services.control.console import charts
 from services.control.console.assets import Assets, assets_routes
@@ -20,6 +21,7 @@ from services.control.console.pages import Pages
 from services.control.console.scene import Scene, facts, stream_cells, worst_first
 from services.control.console.stream import stream_page
 from services.control.console.words import clock
+from services.control.console.work import Kind
 from services.control.core.recent_events import EventFilter
 from services.control.core.rows import StreamRow
 from services.control.live.cluster_view import ClusterView
@@ -44,7 +46,7 @@ def wall_ms() -> int:
 
 
 class Console:
-    """What all pages need. `now_ms` is the wall clock."""
+    """What all pages need. `now_ms` is the wall clock; `is_read_only`: nobody may act."""
 
     def __init__(
         self,
@@ -56,8 +58,10 @@ class Console:
         look_up: LookUp,
         pages: Pages,
         *,
+        is_read_only: bool = False,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
+        self._is_read_only = is_read_only
         self.view = view
         self.feed = feed
         self.hub = hub
@@ -69,6 +73,10 @@ class Console:
 
     def __repr__(self) -> str:
         return f"<Console of {self.view!r}>"
+
+    def may(self, request: Request, needed: Role) -> bool:
+        """Whether whoever makes the request may do what needs this role."""
+        return not self._is_read_only and caller_of(request).may(needed)
 
     def movements(self, group: str, stream: int | None = None, member: str | None = None) -> list[Movement]:
         """The movements that the feed remembers, newest first."""
@@ -160,6 +168,8 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
             ),
             map=drawn,
             legend=legend(drawn.beads, drawn.scale),
+            may_act=console.may(request, "operate"),
+            pause=console.view.group(group).view.pause,
             find=find,
             rows=shown,
             cells={row.stream: _cells(row, scene.now_ms) for row in shown},
@@ -181,6 +191,7 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
             tiles=stream_tiles(console.history.of_stream(group, stream)),
             held=await console.look_up.open(group, stream),
             streams=len(scene.rows),
+            may_act=console.may(request, "operate"),
         )
 
     @routes.get("/console/movements")
@@ -222,10 +233,11 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
         group: Group = DEFAULT_GROUP,
         colour: Colour = "lag",
         rows: Annotated[str, Query(max_length=1000, pattern=r"^(\d+(,\d+)*)?$")] = "",
+        work: Kind | None = None,
     ) -> Response:
         seen = request.headers.get("last-event-id", "")
         streams = [int(number) for number in rows.split(",") if number]
-        chunks = console.hub.follow(group, colour, streams, int(seen) if seen.isdecimal() else None)
+        chunks = console.hub.follow(group, colour, streams, int(seen) if seen.isdecimal() else None, work)
         return EventStream(chunks, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
 
     return routes

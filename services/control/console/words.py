@@ -80,7 +80,7 @@ def span(duration_ms: float | None) -> str:
 
 
 def clock(at_ms: int | None, now_ms: int) -> str:
-    """A time of the last 24 hours as a wall clock in UTC, an older one with its day.
+    """A time within 24 hours of now as a wall clock in UTC, any other with its day.
 
     >>> clock(1_700_000_000_000, 1_700_000_001_000), clock(1_700_000_000_000, 1_700_090_000_000)
     ('22:13:20', '14 Nov 22:13')
@@ -88,7 +88,7 @@ def clock(at_ms: int | None, now_ms: int) -> str:
     if at_ms is None:
         return ""
     at = datetime.fromtimestamp(at_ms / 1000, UTC)
-    return f"{at:%H:%M:%S}" if now_ms - at_ms < DAY_MS else f"{at.day} {at:%b %H:%M}"
+    return f"{at:%H:%M:%S}" if abs(now_ms - at_ms) < DAY_MS else f"{at.day} {at:%b %H:%M}"
 
 
 def plural(number: int, one: str, many: str = "") -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,14 +15,17 @@ from services.control.api.access.access import Access
 from services.control.app import create_app
 from services.control.console.live import LiveHub
 from services.control.console.routes import scene_of
+from services.control.console.work import WorkLog, work_in
 from services.control.core.jobs import JOBS, parse_parameters
 from services.control.core.runs import JobAlreadyRunning, LogPart, Run, RunState, Submission, UnknownRun
 from services.control.core.schedules import Retry, Schedule
+from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
 from services.control.live.history import History
 from services.control.live.lookup import LookUp
 from services.control.live.metrics import registry_for
+from services.control.live.operations import Operations
 from services.control.live.problems import Problems
 from services.control.live.scheduler import Scheduler
 from services.control.ports import JobRunner, OwnerSource, RecordSource
@@ -129,7 +132,8 @@ async def app_of(
         view,
         feed,
         runner,
-        world=world,
+        operations=world.operations,
+        actions=world.actions,
         lake=lake,
         schedules=schedules,
         access=access,
@@ -143,24 +147,28 @@ def app_on(
     feed: EventFeed,
     runner: JobRunner,
     *,
-    world: OperatorsWorld | None = None,
+    operations: Operations | None = None,
+    actions: Actions | None = None,
     lake: str = "no-lake",
     schedules: Sequence[Schedule] = (),
+    now_ms: Callable[[], int] = lambda: 7_200_000,
     access: Access | None = None,
     owners: OwnerSource | None = None,
     records: RecordSource | None = None,
 ) -> FastAPI:
-    """The app on a view and a feed."""
-    world, tables = world or OperatorsWorld(), TableReader(Lake(lake, ""))
+    """The app on a view and a feed; `operations` may be those of another world."""
+    spare, tables = OperatorsWorld(), TableReader(Lake(lake, ""))
+    operations = operations or spare.operations
     registry = registry_for(view, runner, feed)
+    work = WorkLog(lambda: work_in(runner.runs(), operations.all(), now_ms()))
     history = History(view, list, lambda _: None, writer="here")
     history.step()
     return create_app(
         view=view,
         feed=feed,
-        hub=LiveHub(scene_of(view, lambda: 7), feed, every_s=0.01),
-        operations=world.operations,
-        actions=world.actions,
+        hub=LiveHub(scene_of(view, now_ms), feed, every_s=0.01, work=work),
+        operations=operations,
+        actions=actions or spare.actions,
         runner=runner,
         lake=tables,
         look_up=LookUp(
@@ -169,7 +177,7 @@ def app_on(
         freshness=list,
         history=history,
         problems=Problems(view, runner, list),
-        scheduler=Scheduler(schedules, runner, view, Retry(most=2, pause_s=60), now_ms=lambda: 7_200_000),
+        scheduler=Scheduler(schedules, runner, view, Retry(most=2, pause_s=60), now_ms=now_ms),
         registry=registry,
         hosts=["control", "testserver"],  # the second one is schemathesis
         access=access or Access(is_open=True),  # schemathesis has no address

@@ -91,6 +91,32 @@ async def test_only_callers_of_the_same_origin_start_and_cancel(
         assert (await face.http.get("/streams", headers=headers)).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": "http://control"}, 303),
+        ({"origin": "http://control", "sec-fetch-site": "same-origin"}, 303),
+        ({}, 415),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://control", "sec-fetch-site": "cross-site"}, 403),
+        ({"origin": "http://control", "content-type": "text/plain"}, 415),
+        ({"origin": "http://control", "content-type": "multipart/form-data; boundary=x"}, 415),
+    ],
+)
+async def test_forms_act_from_pages_of_the_console_alone(
+    face: Face, headers: dict[str, str], status: int
+) -> None:
+    """They must name their origin, and it must be control; elsewhere no form acts."""
+    form = {"content-type": FORM} | headers
+    answer = await face.http.post("/console/jobs/lake/runs", headers=form, content=b"group=default")
+    elsewhere = await face.http.post(RUN, headers=form, content=b"group=default")
+
+    assert answer.status_code == status
+    assert len(face.runner.submissions) == (status == 303)
+    assert elsewhere.status_code in (403, 415)
+
+
 async def test_a_body_without_a_type_is_refused(face: Face) -> None:
     """Scripts can send one to another site without asking first, of any length."""
 

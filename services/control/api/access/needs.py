@@ -19,6 +19,12 @@ ACTS: tuple[tuple[str, str, Role], ...] = (
     ("POST", "/jobs/maintain/runs", "admin"),
     ("POST", "/jobs/{name}/runs", "operate"),
     ("DELETE", "/runs/{run_id}", "operate"),
+    # the same by the console's forms
+    ("POST", "/console/operations", "operate"),
+    ("POST", "/console/operations/{operation_id}/cancel", "operate"),
+    ("POST", "/console/jobs/maintain/runs", "admin"),
+    ("POST", "/console/jobs/{name}/runs", "operate"),
+    ("POST", "/console/runs/{run_id}/cancel", "operate"),
 )
 """What acts: method, path, role. The first match counts; `{…}` stands for any text without `/`."""
 _READING = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})

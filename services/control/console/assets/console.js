@@ -320,7 +320,17 @@
       location.assign(location.pathname.replace(/\d+$/, number) + location.search);
   }
 
+  // what the focus is on comes first, then what the page is about
+  function act(key) {
+    const at = document.activeElement;
+    const stream = /\/streams\/(\d+)\?/;
+    if (key === "m" && stream.test(at.href))
+      return location.assign(at.href.replace(stream, "/actions/move?stream=$1&"));
+    ($(`[data-key=${key}]`, at.closest("[data-member], tr") ?? undefined) ?? $(`.head [data-key=${key}]`))?.click();
+  }
+
   const keys = {
+    m: () => act("m"), d: () => act("d"),
     "/": () => (field ?? $("input[type=search]"))?.focus(),
     p: () => feed && togglePause(), t: switchTheme, "?": () => $("#keys").showModal(),
     j: () => moveRow(1), k: () => moveRow(-1), "[": () => goToStream(-1), "]": () => goToStream(1),

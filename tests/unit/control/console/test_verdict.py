@@ -1,0 +1,66 @@
+"""The audit's verdict in words: it claims what was proven, names what differs, and says what was left out."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.control.console.verdict import findings_of, result_words, verdict_of
+from tests.unit.control.console.runs_desk import DIFFERS, EXACT, a_run
+
+
+@pytest.mark.parametrize(
+    ("result", "title"),
+    [
+        (EXACT, "Sound. Exactly once, proven."),
+        (EXACT | {"part": "streams 0-5"}, "Sound. Exactly once, proven for a part."),
+        (EXACT | {"delivery": "at_least_once"}, "Sound. At least once, proven."),
+        (
+            EXACT
+            | {"verdict": "within the promise of at_most_once", "delivery": "at_most_once", "missing": 1},
+            "Sound, as at most once permits: 1 session is missing.",
+        ),
+        (EXACT | {"verdict": "differs", "missing": 3}, "Not sound: 3 sessions are missing."),
+        (DIFFERS, "Not sound: 3 sessions are missing and 1 session is extra."),
+        (
+            EXACT | {"verdict": "differs", "lake_duplicated": 2},
+            "Not sound: 2 sessions are in the lake again.",
+        ),
+        (EXACT | {"verdict": "nothing judged"}, "Nothing was judged, so nothing is proven."),
+    ],
+)
+def test_the_headline_claims_what_was_proven_and_no_more(result: dict[str, Any], title: str) -> None:
+    """Only a whole exact audit proves the group's delivery; a difference is named with its number."""
+    assert verdict_of(a_run("audit"), result, 0).title == title
+
+
+def test_what_was_not_judged_is_said_beside_the_verdict() -> None:
+    """Sessions that could not be judged, cut streams, and each reason."""
+    left = [{"what": "lake", "why": "there is no table"}]
+    limits = {"not_judged": 4, "lake_not_judged": 1, "cut_streams": 2, "left_out": left, "part": "streams 3"}
+    verdict = verdict_of(a_run("audit"), EXACT | limits, 0)
+
+    assert verdict.scope == (
+        "Only streams 3 was judged. 5 sessions were left unjudged; retention has cut 2 streams."
+    )
+    assert verdict.limits == ["Not judged: lake, because there is no table."]
+
+
+@given(st.dictionaries(st.sampled_from(["missing", "extra", "lake_missing", "judged"]), st.integers(0, 5)))
+def test_every_difference_is_named_and_nothing_else(numbers: dict[str, int]) -> None:
+    """A number above 0 appears in the words; what is 0, and what is no difference, does not."""
+    words = findings_of(numbers)
+    expected = [number for name, number in numbers.items() if name != "judged" and number]
+
+    assert sorted(map(int, re.findall(r"\d+", words))) == sorted(expected)
+
+
+@pytest.mark.parametrize("result", [None, {}, {"answer": 42}])
+def test_an_unknown_result_is_left_empty(result: dict[str, Any] | None) -> None:
+    """Runs of earlier versions may have other results."""
+    for job in ("lake", "reports", "audit", "maintain", "gone"):
+        assert result_words(a_run(job), result) == ""
