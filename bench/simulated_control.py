@@ -231,8 +231,8 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
     from bench.simulated_lookup import SimulatedOwners, SimulatedRecords, write_lake
     from bench.simulated_runs import SimulatedRunner
     from services.control.adapters.zookeeper_operations import ZooKeeperOperations
-    from services.control.console.routes import wall_ms
     from services.control.core.schedules import Schedule
+    from services.control.http.console.routes import wall_ms
     from services.control.live.actions import Actions
     from services.control.live.cluster_view import ClusterView
     from services.control.live.effects import Effects

@@ -26,7 +26,7 @@ from rich.console import Console
 
 from bench.machine import machine
 from bench.report import Row
-from services.control.api.tables import tables_routes
+from services.control.http.api.tables import tables_routes
 from services.control.tables.lake import Lake
 from services.control.tables.reader import TableReader
 from tests.tables import SESSIONS

@@ -16,7 +16,7 @@ from cli.stack.certificates import Authority, ensure_authority
 from cli.stack.kafka_locks import BROKER, KafkaLocks
 from cli.stack.servers import LOOPBACK
 from cli.stack.znode_locks import change_acls
-from services.control.api.access.caller import ROLES
+from services.control.http.api.access.caller import ROLES
 from shared.kafka.access import KafkaAccess, access_from
 from shared.kafka.cluster import Cluster
 from shared.kafka.users import Right, grant, set_password

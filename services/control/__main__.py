@@ -30,14 +30,14 @@ from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
 from services.control.adapters.zookeeper_operations import ZooKeeperOperations
 from services.control.adapters.zookeeper_pause import ZooKeeperPause
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
-from services.control.api.access.access import Access
-from services.control.api.access.tokens import Tokens
-from services.control.app import create_app
-from services.control.console.live import LiveHub
-from services.control.console.routes import scene_of, wall_ms
-from services.control.console.work import WorkLog, work_in
 from services.control.core.jobs import JOBS
 from services.control.core.schedules import Retry, parse_schedules
+from services.control.http.api.access.access import Access
+from services.control.http.api.access.tokens import Tokens
+from services.control.http.app import create_app
+from services.control.http.console.live import LiveHub
+from services.control.http.console.routes import scene_of, wall_ms
+from services.control.http.console.work import WorkLog, work_in
 from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
 from services.control.live.effects import Effects

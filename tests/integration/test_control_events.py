@@ -16,8 +16,8 @@ from cli.http.client import connect
 from cli.http.sse import ServerSentEvent
 from services.control.adapters import kafka_events
 from services.control.adapters.kafka_events import KafkaEvents
-from services.control.api.events import events_routes
 from services.control.core.recent_events import EventFilter
+from services.control.http.api.events import events_routes
 from services.control.live.feed import EventFeed
 from shared.kafka import event_sink as sinks
 from shared.kafka.cluster import Cluster

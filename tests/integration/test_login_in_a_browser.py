@@ -10,8 +10,8 @@ from selenium.webdriver.common.by import By
 
 from agent.tests import chromium
 from agent.tests.chromium import Browser, Tab, find_programs
-from services.control.api.access.access import Access
-from services.control.api.access.tokens import Tokens
+from services.control.http.api.access.access import Access
+from services.control.http.api.access.tokens import Tokens
 from shared.service.runtime import http_server
 from tests.servers import free_port
 from tests.unit.control.sources import small_baton

@@ -22,7 +22,7 @@ from cli.stack.options import StackOptions
 from cli.stack.processes import StackProcesses
 from cli.stack.servers import KafkaOptions, ZooKeeperOptions, kafka_config, zookeeper_config
 from services.consumer.settings import ConsumerSettings
-from services.control.api.guard import is_own_host
+from services.control.http.api.guard import is_own_host
 from services.control.settings import ControlSettings, lake_for, own_hosts_for
 from shared.service.settings import load, variable_for
 

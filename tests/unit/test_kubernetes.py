@@ -15,8 +15,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from cli.commands.settings import SERVICES
-from services.control.api.access.tokens import parse_token
-from services.control.api.guard import is_own_host
+from services.control.http.api.access.tokens import parse_token
+from services.control.http.api.guard import is_own_host
 from services.control.settings import ControlSettings, own_hosts_for
 from shared.errors import InvalidInput, SettingsInvalid
 from shared.service.settings import load, variable_for

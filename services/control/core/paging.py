@@ -2,7 +2,7 @@
 
 Pure. A cursor holds the place of the page's last row: its values in the columns of the order. So a row that
 comes or goes shifts no other one over the end of a page. A row whose own place changes between two pages may
-be missed or seen twice. Used by the lists of `services/control/api`.
+be missed or seen twice. Used by the lists of `services/control/http/api`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from cli.stack.options import StackOptions
 from cli.stack.processes import StackProcesses
 from cli.stack.secured import OPERATOR, TOKENS, is_secured, make_locks
 from cli.terminal.local_stack import tls_for, token_for
-from services.control.api.access.caller import ROLES
-from services.control.api.access.tokens import parse_token
+from services.control.http.api.access.caller import ROLES
+from services.control.http.api.access.tokens import parse_token
 from services.control.settings import ControlSettings
 from services.producer.settings import ProducerSettings
 from shared.errors import SettingsInvalid

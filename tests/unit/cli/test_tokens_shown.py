@@ -17,8 +17,8 @@ from cli.stack.identity import Identity
 from cli.stack.state import StackState, lock_home, save_state
 from cli.terminal.exit_codes import ExitCode
 from cli.terminal.local_stack import token_for
-from services.control.api.access.access import Access
-from services.control.api.access.tokens import Tokens
+from services.control.http.api.access.access import Access
+from services.control.http.api.access.tokens import Tokens
 from shared.errors import InvalidInput
 from tests.unit.cli.fake_services import served
 from tests.unit.control.sources import small_baton

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from services.control.api.operations import operations_routes
+from services.control.http.api.operations import operations_routes
 from shared.service.http import install_problems
 from tests.unit.control.operators_world import OperatorsWorld
 

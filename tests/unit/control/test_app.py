@@ -11,14 +11,14 @@ import msgspec
 import pytest
 from fastapi import FastAPI
 
-from services.control.api.access.access import Access
-from services.control.app import create_app
-from services.control.console.live import LiveHub
-from services.control.console.routes import scene_of
-from services.control.console.work import WorkLog, work_in
 from services.control.core.jobs import JOBS, parse_parameters
 from services.control.core.runs import JobAlreadyRunning, LogPart, Run, RunState, Submission, UnknownRun
 from services.control.core.schedules import Retry, Schedule
+from services.control.http.api.access.access import Access
+from services.control.http.app import create_app
+from services.control.http.console.live import LiveHub
+from services.control.http.console.routes import scene_of
+from services.control.http.console.work import WorkLog, work_in
 from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed

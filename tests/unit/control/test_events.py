@@ -11,9 +11,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from services.control.api import events as event_routes
-from services.control.api.events import EVENT_STREAM, events_routes
 from services.control.core.recent_events import EventFilter, RecentEvents
+from services.control.http.api import events as event_routes
+from services.control.http.api.events import EVENT_STREAM, events_routes
 from services.control.live import feed
 from services.control.live.feed import EventFeed
 from shared.model.events import Event, encode_event

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from services.control.api.access.access import Access
-from services.control.api.access.attempts import AT_ONCE, Attempts
-from services.control.api.access.cookie import COOKIE, LASTS_S
-from services.control.api.access.tokens import Tokens
-from services.control.api.login import HOME, MAX_FORM_BYTES, login_page, own_path
+from services.control.http.api.access.access import Access
+from services.control.http.api.access.attempts import AT_ONCE, Attempts
+from services.control.http.api.access.cookie import COOKIE, LASTS_S
+from services.control.http.api.access.tokens import Tokens
+from services.control.http.api.login import HOME, MAX_FORM_BYTES, login_page, own_path
 from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner, app_of
 

@@ -15,18 +15,18 @@ import pytest
 import schemathesis
 from schemathesis.engine import events, from_schema
 
-from services.control.api.cluster import GroupPage, MemberPage, ProducerPage
-from services.control.api.events import EventPage
-from services.control.api.jobs import JobList, RunPage
-from services.control.api.operations import OperationPage
-from services.control.api.streams import StreamPage
-from services.control.api.tables import TableList
 from services.control.core.forecasts import Forecast
 from services.control.core.history import GroupHistory, StreamHistory
 from services.control.core.lookup import KeyRow, OpenRow, RecordPage, SessionRow, StreamKeys
 from services.control.core.operations import Operation
 from services.control.core.rows import PlanRow, StreamDetail
 from services.control.core.runs import RunDetail
+from services.control.http.api.cluster import GroupPage, MemberPage, ProducerPage
+from services.control.http.api.events import EventPage
+from services.control.http.api.jobs import JobList, RunPage
+from services.control.http.api.operations import OperationPage
+from services.control.http.api.streams import StreamPage
+from services.control.http.api.tables import TableList
 from services.control.live.problems import ProblemList
 from services.control.tables.rows import TablePage
 from tests.conformance import operations_of

@@ -12,10 +12,10 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 
-from services.control.api.access.access import Access
-from services.control.api.access.caller import ANYBODY, ROLES, Caller, Role
-from services.control.api.access.needs import ACTS, OPEN, needed_role
-from services.control.api.access.tokens import Tokens
+from services.control.http.api.access.access import Access
+from services.control.http.api.access.caller import ANYBODY, ROLES, Caller, Role
+from services.control.http.api.access.needs import ACTS, OPEN, needed_role
+from services.control.http.api.access.tokens import Tokens
 from shared.service.http import PROBLEM
 from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner, app_of

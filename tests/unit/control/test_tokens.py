@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.control.api.access.attempts import AT_ONCE, MAX_ADDRESSES, Attempts
-from services.control.api.access.caller import ROLES, Caller
-from services.control.api.access.cookie import LASTS_S, cookie_for, token_of
-from services.control.api.access.tokens import MIN_TOKEN_BYTES, Token, Tokens, parse_token
+from services.control.http.api.access.attempts import AT_ONCE, MAX_ADDRESSES, Attempts
+from services.control.http.api.access.caller import ROLES, Caller
+from services.control.http.api.access.cookie import LASTS_S, cookie_for, token_of
+from services.control.http.api.access.tokens import MIN_TOKEN_BYTES, Token, Tokens, parse_token
 from shared.errors import InvalidInput
 from shared.service.rate_limit import RateLimited
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from services.control.console.scene import Scene
 from services.control.core.observed import Rates
 from services.control.core.rows import CountsRow, MemberRow, PlanRow, StreamRow
+from services.control.http.console.scene import Scene
 
 MEMBERS = ("m0", "m1", "m2")
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.control.console.live import MOST_VIEWERS, LiveHub, Painter, TooManyViewers
-from services.control.console.scene import Scene
+from services.control.http.console.live import MOST_VIEWERS, LiveHub, Painter, TooManyViewers
+from services.control.http.console.scene import Scene
 from services.control.live.feed import EventFeed
 from shared.model.events import Event, encode_event
 from tests.unit.control.console.scenes import scene_with, scenes, stream_row

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from services.control.console.movements import by_cause, counts_of, movements
 from services.control.core.recent_events import RecentEvents, StoredEvent
+from services.control.http.console.movements import by_cause, counts_of, movements
 from shared.model.events import Event, encode_event
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from services.control.console.assets import FOLDER, Assets
-from services.control.console.beads import bead_of, scale_of
-from services.control.console.ownership import has_wires, ownership_map
-from services.control.console.pages import HEADERS
-from services.control.console.scene import owned_sentence
+from services.control.http.console.assets import FOLDER, Assets
+from services.control.http.console.beads import bead_of, scale_of
+from services.control.http.console.ownership import has_wires, ownership_map
+from services.control.http.console.pages import HEADERS
+from services.control.http.console.scene import owned_sentence
 from tests.unit.control.console.scenes import MEMBERS, member_row, scene_with, stream_row
 from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner, app_of

@@ -10,10 +10,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.control.console.live import LiveHub
-from services.control.console.routes import scene_of
-from services.control.console.work import NEWEST, Kind, Work, WorkLog, work_in
 from services.control.core.runs import Progress, Run
+from services.control.http.console.live import LiveHub
+from services.control.http.console.routes import scene_of
+from services.control.http.console.work import NEWEST, Kind, Work, WorkLog, work_in
 from services.control.live.feed import EventFeed
 from shared.errors import ZooKeeperUnavailable
 from tests.unit.control.sources import small_baton

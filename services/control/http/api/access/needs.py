@@ -1,0 +1,57 @@
+"""The role that each request needs. Pure: decides from its method and path alone; used by gate.py.
+
+Reading needs `view`. What acts stands in `ACTS`; a request that acts and does not stand there needs `admin`,
+and a test fails until somebody has decided about its route.
+"""
+
+from __future__ import annotations
+
+import re
+
+from services.control.http.api.access.caller import Role
+
+OPEN = frozenset({"/livez", "/readyz", "/login", "/logout"})
+"""Paths that need no role: probes have no token, and a login is there to show one."""
+ACTS: tuple[tuple[str, str, Role], ...] = (
+    ("POST", "/operations", "operate"),
+    ("DELETE", "/operations/{operation_id}", "operate"),
+    # it deletes files of the lake, and with them the tables' older versions
+    ("POST", "/jobs/maintain/runs", "admin"),
+    ("POST", "/jobs/{name}/runs", "operate"),
+    ("DELETE", "/runs/{run_id}", "operate"),
+    # the same by the console's forms
+    ("POST", "/console/operations", "operate"),
+    ("POST", "/console/operations/{operation_id}/cancel", "operate"),
+    ("POST", "/console/jobs/maintain/runs", "admin"),
+    ("POST", "/console/jobs/{name}/runs", "operate"),
+    ("POST", "/console/runs/{run_id}/cancel", "operate"),
+)
+"""What acts: method, path, role. The first match counts; `{…}` stands for any text without `/`."""
+_READING = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+
+
+def needed_role(method: str, path: str) -> Role | None:
+    """The least role that may make this request; None: nobody needs one.
+
+    >>> needed_role("GET", "/streams"), needed_role("POST", "/operations"), needed_role("GET", "/livez")
+    ('view', 'operate', None)
+    >>> [needed_role("POST", f"/jobs/{job}/runs") for job in ("lake", "maintain")]
+    ['operate', 'admin']
+    """
+    if path in OPEN:
+        return None
+    if method in _READING:
+        return "view"
+    return next((role for act, form, role in _FORMS if act == method and form.fullmatch(path)), "admin")
+
+
+def acts(method: str, path: str) -> bool:
+    """Whether the request may change something."""
+    return path not in OPEN and method not in _READING
+
+
+def _form_of(path: str) -> re.Pattern[str]:
+    return re.compile("[^/]+".join(map(re.escape, re.split(r"\{\w+\}", path))))
+
+
+_FORMS = tuple((method, _form_of(path), role) for method, path, role in ACTS)

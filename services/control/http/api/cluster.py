@@ -1,0 +1,114 @@
+"""`GET /members`, `/producers`, `/groups`, `/plan`: who takes part, from the view's memory."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Depends, Query, Response
+
+from services.control.core.paging import Listing, columns_of, select
+from services.control.core.rows import GroupRow, MemberRow, PlanRow, ProducerRow
+from services.control.http.api.openapi import answers, encoded
+from services.control.http.api.pages import (
+    INVALID,
+    LISTED,
+    MAX_LIMIT,
+    NOT_FOUND,
+    UNAVAILABLE,
+    AfterName,
+    Group,
+    Limit,
+    Name,
+    NextCursor,
+    Paging,
+    StaleMs,
+)
+from services.control.live.cluster_view import ClusterView
+from shared.model.names import DEFAULT_GROUP
+
+
+class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of the members, in the order of their ids unless sorted otherwise."""
+
+    members: list[MemberRow]
+    next: NextCursor
+    stale_ms: StaleMs
+
+
+class ProducerPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of the producers, sorted by id."""
+
+    producers: list[ProducerRow]
+    stale_ms: StaleMs
+
+
+class GroupPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of the groups, sorted by name."""
+
+    groups: list[GroupRow]
+    stale_ms: StaleMs
+
+
+ANSWERED = (MemberPage, ProducerPage, GroupPage, PlanRow)
+MEMBERS: Listing[MemberRow] = Listing(
+    columns=columns_of("id", "group", "state", "since", "address", "lease_ms", "answers", "paused")
+    | {
+        "streams": lambda row: len(row.streams),
+        "fragments_per_s": lambda row: row.rates.fragments_per_s if row.rates else None,
+        "sessions_per_s": lambda row: row.rates.sessions_per_s if row.rates else None,
+    },
+    default="id,group",
+)
+
+
+def cluster_routes(view: ClusterView) -> APIRouter:
+    """The routes over the view."""
+    routes = APIRouter(tags=["cluster"], responses=INVALID | UNAVAILABLE)
+
+    @routes.get(
+        "/members",
+        summary="List the members",
+        responses=answers(MemberPage) | NOT_FOUND,
+        dependencies=LISTED,
+    )
+    async def members(
+        paging: Annotated[Paging, Depends()],
+        group: Annotated[
+            str | None, Query(max_length=100, description="return only members of this group")
+        ] = None,
+        after: AfterName = "",
+        state: Annotated[list[Name] | None, Query(description="only members in this state")] = None,
+        answering: Annotated[bool | None, Query(description="only members that answer, or do not")] = None,
+    ) -> Response:
+        if group is not None:
+            view.check_group(group)
+        rows = view.served(with_offsets=False).report.members
+        found = select(
+            [row for row in rows if row.id > after],
+            group=None if group is None else [group],
+            state=state,
+            answers=None if answering is None else [answering],
+        )
+        page, cursor = paging.page(MEMBERS, found, (group, after, state, answering))
+        return encoded(MemberPage(members=list(page), next=cursor, stale_ms=view.stale_ms()))
+
+    @routes.get("/producers", summary="List the producers", responses=answers(ProducerPage))
+    async def producers(limit: Limit = MAX_LIMIT, after: AfterName = "") -> Response:
+        found = [row for row in view.served(with_offsets=False).report.producers if row.id > after]
+        return encoded(ProducerPage(producers=found[:limit], stale_ms=view.stale_ms()))
+
+    @routes.get("/groups", summary="List the groups", responses=answers(GroupPage))
+    async def groups(limit: Limit = MAX_LIMIT, after: AfterName = "") -> Response:
+        found = [row for row in view.served().report.groups if row.name > after]
+        return encoded(GroupPage(groups=found[:limit], stale_ms=view.stale_ms()))
+
+    @routes.get(
+        "/plan",
+        summary="Show what would move in a group, and why",
+        responses=answers(PlanRow) | NOT_FOUND,
+    )
+    async def plan(group: Group = DEFAULT_GROUP) -> Response:
+        return encoded(view.plan(group))
+
+    return routes

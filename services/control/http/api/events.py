@@ -1,0 +1,131 @@
+"""`GET /events`: what happened, as a list, or as server-sent events for as long as a client listens.
+
+The `Accept` header selects the form. Everything comes from the feed's memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from msgspec import Meta
+from starlette.responses import StreamingResponse
+from starlette.types import Send
+
+from services.control.core.recent_events import EventFilter
+from services.control.http.api.openapi import answers, refuses, schema_of
+from services.control.http.api.pages import INVALID, LISTED, MAX_LIMIT, NOT_FOUND, StaleMs, joined
+from services.control.live.feed import EventFeed
+from shared.model.events import Event, Kind
+
+EVENT_STREAM = "text/event-stream"
+SEND_TIMEOUT_S = 30.0
+"""A follower that accepts no data for this long is cut off: it is gone, or would only see stale events."""
+
+_OFFSET = re.compile(r"[0-9]{1,18}")
+
+
+class EventRow(Event, frozen=True, kw_only=True):
+    """One event; fields that do not apply are left out."""
+
+    id: Annotated[int, Meta(description="its offset in the topic")]
+
+
+class EventPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of the events, oldest first."""
+
+    events: list[EventRow]
+    oldest: Annotated[
+        int | None,
+        Meta(description="id of the oldest event that control keeps; older ones are only in the topic"),
+    ]
+    stale_ms: StaleMs
+
+
+ANSWERED = (EventPage, EventRow)
+
+
+class EventStream(StreamingResponse):
+    """A response that lasts as long as its client reads it."""
+
+    media_type = EVENT_STREAM
+
+    async def stream_response(self, send: Send) -> None:
+        """Sends each chunk within SEND_TIMEOUT_S, or ends the response; the client may reconnect."""
+        chunks: Any = self.body_iterator
+        start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        async with contextlib.aclosing(chunks):
+            with contextlib.suppress(TimeoutError):
+                await send(start)
+                async for chunk in chunks:
+                    async with asyncio.timeout(SEND_TIMEOUT_S):
+                        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                async with asyncio.timeout(SEND_TIMEOUT_S):
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def events_routes(feed: EventFeed, check_group: Callable[[str], None]) -> APIRouter:
+    """The route over the feed. For a group without events, `check_group` raises if it is unknown."""
+    responses = answers(EventPage, description="For `Accept: text/event-stream`, each event as it happens")
+    responses[200]["content"][EVENT_STREAM] = {
+        "schema": {
+            "type": "string",
+            "description": "each `data` line holds one event, each `id` line its id",
+            "contentMediaType": "application/json",
+            "contentSchema": schema_of(EventRow),
+        }
+    }
+    unread = refuses(503, "The events, or for a group without events ZooKeeper, have not been read yet")
+    routes = APIRouter(tags=["events"], responses=INVALID | NOT_FOUND | unread)
+
+    @routes.get("/events", summary="List or follow the events", responses=responses, dependencies=LISTED)
+    async def events(
+        request: Request,
+        limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="maximum number of past events")] = 100,
+        after: Annotated[
+            int | None, Query(ge=-1, description="return only events above this id; without it, the newest")
+        ] = None,
+        before: Annotated[
+            int | None, Query(ge=0, description="return the newest events below this id: an older page")
+        ] = None,
+        group: Annotated[str | None, Query(max_length=100, description="only events of this group")] = None,
+        stream: Annotated[int | None, Query(ge=0, description="only events of this stream")] = None,
+        kind: Annotated[
+            list[Kind] | None, Query(description="only events of this kind; may be repeated")
+        ] = None,
+        member: Annotated[
+            str | None,
+            Query(max_length=300, description="only events of this member, as donor or recipient too"),
+        ] = None,
+        last_event_id: Annotated[
+            str, Header(description="the last id that the client saw: server-sent events continue after it")
+        ] = "",
+    ) -> Response:
+        feed.require_read()
+        if group is not None and not feed.recent_events.has_group(group):
+            check_group(group)
+        event_filter = EventFilter(group=group, stream=stream, kinds=frozenset(kind or ()), member=member)
+        if EVENT_STREAM in request.headers.get("accept", ""):
+            # we never sent such an id, so a malformed one counts as none
+            seen = int(last_event_id) if _OFFSET.fullmatch(last_event_id) else after
+            chunks = feed.follow(seen, limit, event_filter)
+            return EventStream(chunks, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        past = feed.recent_events
+        if before is not None and after is not None:
+            fault = {"loc": ("query", "before"), "msg": "it goes without `after`"}
+            raise RequestValidationError([fault])
+        if before is not None:
+            found = past.before(before, limit, event_filter)
+        elif after is not None:
+            found = past.after(after, limit, event_filter)
+        else:
+            found = past.newest(limit, event_filter)
+        return joined("events", [event.row for event in found], feed.stale_ms(), oldest=past.oldest)
+
+    return routes

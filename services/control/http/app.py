@@ -1,0 +1,104 @@
+"""Control's HTTP face: `create_app` makes it from the view, feed, operations, runner and lake.
+
+Every list is served from memory, except the lake's tables, which are read from their files, and look-ups,
+which ask the owner of a stream, Kafka and the lake. Only `POST` and `DELETE` act. The guard stands in front
+and refuses what pages of other sites send. Behind it, the gate refuses callers that lack the role for their
+request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import prometheus_client
+from fastapi import FastAPI
+
+from services.control.core.freshness import FreshnessRow
+from services.control.http.api import cluster, events, jobs, login, lookup, streams, tables
+from services.control.http.api import history as history_api
+from services.control.http.api import operations as operations_api
+from services.control.http.api import problems as problems_api
+from services.control.http.api.access.access import Access
+from services.control.http.api.access.gate import Gate
+from services.control.http.api.guard import Guard
+from services.control.http.api.openapi import install_schemas
+from services.control.http.api.pages import MISDIRECTED, REFUSED
+from services.control.http.console.action_pages import ActionPages, action_pages_routes
+from services.control.http.console.assets import Assets
+from services.control.http.console.job_pages import JobPages, job_pages_routes
+from services.control.http.console.live import LiveHub
+from services.control.http.console.look_up import look_up_routes
+from services.control.http.console.pages import Pages
+from services.control.http.console.routes import Console, console_routes
+from services.control.live.actions import Actions
+from services.control.live.cluster_view import ClusterView
+from services.control.live.feed import EventFeed
+from services.control.live.history import History
+from services.control.live.lookup import LookUp
+from services.control.live.operations import Operations
+from services.control.live.problems import Problems
+from services.control.live.scheduler import Scheduler
+from services.control.ports import JobRunner, TableSource
+from shared.service.api_docs import NO_DOCS, install_docs
+from shared.service.http import HeadAnswers, install_health, install_problems
+
+
+def create_app(
+    *,
+    view: ClusterView,
+    feed: EventFeed,
+    hub: LiveHub,
+    operations: Operations,
+    actions: Actions,
+    runner: JobRunner,
+    lake: TableSource,
+    look_up: LookUp,
+    freshness: Callable[[], list[FreshnessRow]],
+    history: History,
+    problems: Problems,
+    scheduler: Scheduler,
+    registry: prometheus_client.CollectorRegistry,
+    hosts: Iterable[str],
+    access: Access,
+) -> FastAPI:
+    """Control as an ASGI app under loopback names, IP addresses and `hosts`, for whom `access` lets in."""
+    app = FastAPI(
+        title="Baton control",
+        description="Who owns which stream, how far it is, and the operations and jobs on it.",
+        version="1",
+        responses=MISDIRECTED | REFUSED,
+        **NO_DOCS,
+    )
+    app.add_middleware(HeadAnswers)
+    app.add_middleware(Gate, access=access)
+    app.add_middleware(Guard, hosts=hosts)  # the last one stands in front
+    install_problems(app)
+    install_docs(app)
+    install_health(app, lambda: [*view.complaints(), *access.complaints()], registry, remarks=access.remarks)
+    app.include_router(login.access_routes(access))
+    app.include_router(streams.streams_routes(view))
+    app.include_router(cluster.cluster_routes(view))
+    app.include_router(events.events_routes(feed, view.check_group))
+    app.include_router(operations_api.operations_routes(operations))
+    app.include_router(jobs.jobs_routes(view, runner, actions))
+    app.include_router(jobs.runs_routes(runner, actions))
+    app.include_router(jobs.schedules_routes(scheduler))
+    app.include_router(tables.tables_routes(lake, freshness))
+    app.include_router(lookup.lookup_routes(look_up))
+    assets = Assets()
+    pages = Pages(assets)
+    console = Console(view, feed, hub, history, problems, look_up, pages, is_read_only=access.is_read_only)
+    app.include_router(console_routes(console, assets))
+    app.include_router(look_up_routes(console))
+    app.include_router(job_pages_routes(JobPages(console, runner, scheduler, actions)))
+    app.include_router(action_pages_routes(ActionPages(console, operations)))
+    app.include_router(history_api.history_routes(history))
+    app.include_router(problems_api.problems_routes(problems))
+    resources = [streams, cluster, events, operations_api, jobs, tables, lookup, login, history_api]
+    resources.append(problems_api)
+    install_schemas(
+        app,
+        answered=[struct for resource in resources for struct in resource.ANSWERED],
+        taken=[operations_api.OperationRequest],
+    )
+    return app

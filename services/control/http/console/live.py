@@ -1,0 +1,244 @@
+"""Keeps open pages current: one snapshot of a group for all viewers, as server-sent events.
+
+A snapshot is computed once per reading of the cluster and encoded once; a viewer gets what has changed since
+its last message, or the whole if it has missed one. A viewer has no queue, only the number of the snapshot
+that it has reached, so a slow one holds up nobody and costs no memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from services.control.core.recent_events import EventFilter
+from services.control.core.rows import StreamRow
+from services.control.http.console.beads import Bead, Colour, Scale, bead_of, scale_of
+from services.control.http.console.scene import Scene, facts, member_cells, stream_cells
+from services.control.http.console.work import Kind, WorkLog
+from services.control.live.feed import RECONNECT_MS, EventFeed
+from shared.errors import BatonError, Unavailable
+
+QUIET_S: Final = 5.0
+"""A viewer hears at least this often, so that a page can tell silence from peace."""
+MOST_VIEWERS: Final = 500
+MOST_EVENTS: Final = 100
+_encode = msgspec.json.Encoder().encode
+
+Reading = Mapping[str, Mapping[Any, Any]]
+"""Texts and beads by part (`facts`, `members`, `beads`) and name."""
+
+
+class TooManyViewers(Unavailable):
+    """The number of open pages has reached its limit."""
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """What all viewers of a group see, and what has changed since the snapshot before."""
+
+    number: int
+    shape: str
+    stale_ms: int
+    reading: dict[str, dict[Any, Any]]
+    changed: dict[str, dict[Any, Any]]
+    cells: dict[int, tuple[str, ...]]
+    changed_cells: dict[int, tuple[str, ...]]
+    _encoded: dict[bool, bytes] = field(default_factory=dict)
+
+    def message(self, streams: Sequence[int], *, whole: bool) -> bytes:
+        """The message `reading` for a viewer whose tables show these streams."""
+        if whole not in self._encoded:
+            told = {"shape": self.shape, "stale_ms": self.stale_ms, "whole": whole}
+            self._encoded[whole] = _encode(told | (self.reading if whole else self.changed))
+        cells = self.cells if whole else self.changed_cells
+        shown = {stream: cells[stream] for stream in streams if stream in cells}
+        body = self._encoded[whole]
+        if shown:
+            body = b'%b,"rows":%b}' % (body[:-1], _encode(shown))
+        return b"event: reading\ndata: %b\n\n" % body
+
+
+def shape_of(scene: Scene) -> str:
+    """Names the rows and columns of a page; with another shape, the page must be drawn again."""
+    parts = [str(len(scene.rows)), *(member.id for member in scene.members)]
+    return hashlib.blake2b("\n".join(parts).encode(), digest_size=6).hexdigest()
+
+
+class Painter:
+    """Turns scenes of one group into snapshots; a stream that did not change is not drawn again."""
+
+    def __init__(self, colour: Colour) -> None:
+        self._colour = colour
+        self._rows: Sequence[StreamRow] = ()
+        self._pins: Mapping[int, str] = {}
+        self._scale: Scale | None = None
+        self._beads: dict[int, Bead] = {}
+        self._last: Snapshot | None = None
+
+    def __repr__(self) -> str:
+        return f"<Painter of {len(self._rows)} streams by {self._colour}>"
+
+    def paint(self, scene: Scene, *, always: bool = False) -> Snapshot | None:
+        """The next snapshot; None if nothing has changed, unless `always`."""
+        scale = scale_of(scene.rows, self._colour)
+        redo = scale != self._scale or scene.plan.pins != self._pins
+        last = self._last
+        cells = dict(last.cells) if last else {}
+        beads = dict(self._beads)
+        for stream, row in enumerate(scene.rows):
+            if redo or stream >= len(self._rows) or row != self._rows[stream]:
+                beads[stream] = bead_of(row, scale, scene.plan.pins)
+                cells[stream] = stream_cells(row)
+        owned = scene.owned_by()
+        reading: dict[str, dict[Any, Any]] = {
+            "facts": facts(scene),
+            "members": {one.id: member_cells(one, owned[one.id]) for one in scene.members},
+            "beads": beads,
+        }
+        changed = {part: _news(found, last.reading[part] if last else {}) for part, found in reading.items()}
+        changed_cells = _news(cells, last.cells if last else {})
+        if last is not None and not always and not any(changed.values()) and not changed_cells:
+            return None
+        snapshot = Snapshot(
+            number=last.number + 1 if last else 0,
+            shape=shape_of(scene),
+            stale_ms=scene.stale_ms,
+            reading=reading,
+            changed=changed,
+            cells=cells,
+            changed_cells=changed_cells,
+        )
+        self._rows, self._pins, self._scale, self._beads, self._last = (
+            *(scene.rows, scene.plan.pins, scale, beads, snapshot),
+        )
+        return snapshot
+
+
+def _news(found: Mapping[Any, Any], known: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {name: value for name, value in found.items() if known.get(name) != value}
+
+
+class _Channel:
+    """The viewers of one group in one colour, and the task that paints for them."""
+
+    def __init__(self, colour: Colour) -> None:
+        self.painter = Painter(colour)
+        self.snapshot: Snapshot | None = None
+        self.changed = asyncio.Event()
+        self.viewers = 0
+        self.work = 0
+        self.task: asyncio.Task[None] | None = None
+
+    def wake(self) -> None:
+        """Wakes every viewer; each waits on the event that it took before it looked."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class LiveHub:
+    """`follow` serves a page; `close` ends them all. `scene_of` raises BatonError while there is nothing."""
+
+    def __init__(
+        self,
+        scene_of: Callable[[str], Scene],
+        feed: EventFeed,
+        *,
+        every_s: float,
+        work: WorkLog | None = None,
+    ) -> None:
+        self._scene_of = scene_of
+        self._feed = feed
+        self._work = work or WorkLog(lambda: ())
+        self._every_s = every_s
+        self._channels: dict[tuple[str, Colour], _Channel] = {}
+        self._is_closed = False
+        self.viewers = 0
+
+    def __repr__(self) -> str:
+        return f"<LiveHub with {self.viewers} viewers>"
+
+    def close(self) -> None:
+        """Ends every viewer's stream."""
+        self._is_closed = True
+        for channel in self._channels.values():
+            channel.wake()
+
+    def follow(
+        self, group: str, colour: Colour, streams: Sequence[int], after: int | None, work: Kind | None = None
+    ) -> AsyncGenerator[bytes]:
+        """Messages `reading` and `event` for a page that shows these streams in a table.
+
+        `after`: id of the last event that the page saw. `work`: also messages of this kind. Raises
+        TooManyViewers, UnknownGroup, Unavailable.
+        """
+        self._scene_of(group)
+        if self.viewers >= MOST_VIEWERS:
+            raise TooManyViewers(f"{MOST_VIEWERS} pages are open already")
+        return self._follow(group, colour, streams, after, work)
+
+    async def _follow(
+        self, group: str, colour: Colour, streams: Sequence[int], after: int | None, work: Kind | None
+    ) -> AsyncGenerator[bytes]:
+        channel = self._enter(group, colour)
+        recent = self._feed.recent_events
+        event_filter = EventFilter(group=group)
+        known = after is not None and recent.is_known_after(after)
+        event_id = after if after is not None and known else recent.next_id - 1
+        reached, worked = -1, 0
+        try:
+            yield b"retry: %d\nid: %d\n\n" % (RECONNECT_MS, event_id)
+            while not self._is_closed:
+                changed = channel.changed
+                events = recent.after(event_id, MOST_EVENTS, event_filter)
+                for stored in events:
+                    yield b"id: %d\nevent: event\ndata: %b\n\n" % (stored.id, stored.row)
+                event_id = events[-1].id if events else event_id
+                if (snapshot := channel.snapshot) is not None and snapshot.number != reached:
+                    yield snapshot.message(streams, whole=snapshot.number != reached + 1 or reached < 0)
+                    reached = snapshot.number
+                if work is not None:
+                    news, worked = self._work.after(worked, work, group), self._work.number
+                    if news:
+                        yield b"".join(news)
+                await changed.wait()
+        finally:
+            self._leave(group, colour, channel)
+
+    def _enter(self, group: str, colour: Colour) -> _Channel:
+        channel = self._channels.setdefault((group, colour), _Channel(colour))
+        channel.viewers += 1
+        self.viewers += 1
+        if channel.task is None:
+            channel.task = asyncio.create_task(self._paint(group, channel), name=f"paint {group}")
+        return channel
+
+    def _leave(self, group: str, colour: Colour, channel: _Channel) -> None:
+        channel.viewers -= 1
+        self.viewers -= 1
+        if channel.viewers == 0 and channel.task is not None:
+            channel.task.cancel()
+            del self._channels[group, colour]
+
+    async def _paint(self, group: str, channel: _Channel) -> None:
+        quiet_s = 0.0
+        while True:
+            next_id = self._feed.recent_events.next_id
+            if self._work.look() != channel.work:
+                channel.work = self._work.number
+                channel.wake()
+            try:
+                snapshot = channel.painter.paint(self._scene_of(group), always=quiet_s >= QUIET_S)
+            except BatonError:
+                snapshot = None  # the page sees that it hears nothing, and says so
+            if snapshot is not None:
+                channel.snapshot, quiet_s = snapshot, 0.0
+                channel.wake()
+            await asyncio.sleep(self._every_s)
+            quiet_s += self._every_s
+            if self._feed.recent_events.next_id != next_id:
+                channel.wake()

@@ -1,0 +1,76 @@
+"""Draws the console's pages: templates, the files that they load, and the headers that every page carries."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+import markupsafe
+from fastapi import Request, Response
+
+from services.control.http.api.access.caller import ANYBODY, caller_of
+from services.control.http.console import words
+from services.control.http.console.assets import Assets
+
+TEMPLATES: Final = Path(__file__).parent / "templates"
+HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "same-origin",
+    "Vary": "Accept-Encoding",
+    "X-Content-Type-Options": "nosniff",
+}
+PACKED: Final = 4
+"""Level of gzip: a page of a thousand streams is 20 times smaller, in a few milliseconds."""
+VIEWS: Final = (
+    ("overview", "Overview", "/"),
+    ("ownership", "Ownership", "/console/ownership"),
+    ("movements", "Movements", "/console/movements"),
+    ("sessions", "Sessions", "/console/sessions"),
+    ("jobs", "Jobs", "/console/jobs"),
+    ("reports", "Reports", "/console/reports"),
+)
+
+
+class Pages:
+    """Renders templates; everything that they show is escaped."""
+
+    def __init__(self, assets: Assets) -> None:
+        self._environment = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(TEMPLATES),
+            autoescape=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            undefined=jinja2.StrictUndefined,
+        )
+        self._environment.globals |= {"asset": assets.url, "views": VIEWS}
+        self._environment.filters["commands"] = commands
+        for name in ("count", "short", "per_second", "size", "span", "clock", "plural", "listed"):
+            self._environment.filters[name] = getattr(words, name)
+
+    def __repr__(self) -> str:
+        return f"<Pages of {TEMPLATES.name}>"
+
+    def page(self, request: Request, name: str, status: int = 200, **values: Any) -> Response:
+        """The page of a template. `root`: the prefix that a proxy adds; `has_token`: callers need one."""
+        values |= {"root": request.scope.get("root_path", ""), "has_token": caller_of(request) != ANYBODY}
+        body = self._environment.get_template(name).render(**values).encode()
+        headers = HEADERS
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            body, headers = gzip.compress(body, PACKED, mtime=0), headers | {"Content-Encoding": "gzip"}
+        return Response(body, status, media_type="text/html; charset=utf-8", headers=headers)
+
+
+def commands(text: str) -> markupsafe.Markup:
+    """The text as HTML; what stands in backticks is code.
+
+    >>> commands("Run `baton run lake` <now>.")
+    Markup('Run <code>baton run lake</code> &lt;now&gt;.')
+    """
+    parts = str(markupsafe.escape(text)).split("`")
+    marked = (f"<code>{part}</code>" if n % 2 else part for n, part in enumerate(parts))
+    return markupsafe.Markup("".join(marked))

@@ -1,0 +1,254 @@
+"""The console's pages: what each asks of the view and the feed, and which template draws it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from services.control.core.recent_events import EventFilter
+from services.control.core.rows import StreamRow
+from services.control.http.api.access.caller import Role, caller_of
+from services.control.http.api.events import EventStream
+from services.control.http.console import charts
+from services.control.http.console.assets import Assets, assets_routes
+from services.control.http.console.beads import Colour, legend
+from services.control.http.console.live import LiveHub, shape_of
+from services.control.http.console.movements import Movement, by_cause, counts_of, movements
+from services.control.http.console.overview import audit_word, group_tiles, headline, stream_tiles
+from services.control.http.console.ownership import ownership_map
+from services.control.http.console.pages import Pages
+from services.control.http.console.scene import Scene, facts, stream_cells, worst_first
+from services.control.http.console.stream import stream_page
+from services.control.http.console.words import clock
+from services.control.http.console.work import Kind
+from services.control.live.cluster_view import ClusterView
+from services.control.live.feed import EventFeed
+from services.control.live.history import History
+from services.control.live.lookup import LookUp
+from services.control.live.problems import Problems
+from shared.model.names import DEFAULT_GROUP
+
+PAGE = 50
+"""Streams of a table, and causes of the time line."""
+LATEST = 6
+"""Causes that other pages than the time line show."""
+SINCE_MS = {"1 h": 3_600_000, "6 h": 6 * 3_600_000, "1 day": 86_400_000, "all": None}
+
+Group = Annotated[str, Query(max_length=100)]
+
+
+def wall_ms() -> int:
+    """The time, ms UTC."""
+    return time.time_ns() // 1_000_000
+
+
+class Console:
+    """What all pages need. `now_ms` is the wall clock; `is_read_only`: nobody may act."""
+
+    def __init__(
+        self,
+        view: ClusterView,
+        feed: EventFeed,
+        hub: LiveHub,
+        history: History,
+        problems: Problems,
+        look_up: LookUp,
+        pages: Pages,
+        *,
+        is_read_only: bool = False,
+        now_ms: Callable[[], int] = wall_ms,
+    ) -> None:
+        self._is_read_only = is_read_only
+        self.view = view
+        self.feed = feed
+        self.hub = hub
+        self.history = history
+        self.problems = problems
+        self.look_up = look_up
+        self.pages = pages
+        self.now_ms = now_ms
+
+    def __repr__(self) -> str:
+        return f"<Console of {self.view!r}>"
+
+    def may(self, request: Request, needed: Role) -> bool:
+        """Whether whoever makes the request may do what needs this role."""
+        return not self._is_read_only and caller_of(request).may(needed)
+
+    def movements(self, group: str, stream: int | None = None, member: str | None = None) -> list[Movement]:
+        """The movements that the feed remembers, newest first."""
+        wanted = EventFilter(
+            group=group, stream=stream, kinds=frozenset({"handover", "claim"}), member=member or None
+        )
+        recent = self.feed.recent_events
+        return movements(recent.newest(recent.next_id, wanted))
+
+    def common(
+        self, scene: Scene, view: str, *, live: str = "", streams: list[int] | None = None
+    ) -> dict[str, Any]:
+        """What `base.html` needs. `streams`: those that the page's tables show."""
+        rows = ",".join(map(str, streams or ()))
+        return {
+            "view": view,
+            "group": scene.group,
+            "groups": sorted({row.name for row in self.view.served().report.groups} | {scene.group}),
+            "stale_ms": scene.stale_ms,
+            "now_ms": scene.now_ms,
+            "facts": facts(scene),
+            "live_url": f"/live?group={scene.group}&rows={rows}{live}",
+            "shape": shape_of(scene),
+        }
+
+
+def scene_of(view: ClusterView, now_ms: Callable[[], int] = wall_ms) -> Callable[[str], Scene]:
+    """Reads scenes from the view. They raise UnknownGroup, Unavailable."""
+
+    def scene(group: str) -> Scene:
+        plan = view.plan(group)
+        report = view.served().report
+        return Scene(
+            group=group,
+            rows=report.streams[group],
+            members=[row for row in report.members if row.group == group],
+            plan=plan,
+            now_ms=now_ms(),
+            stale_ms=view.stale_ms(),
+        )
+
+    return scene
+
+
+def console_routes(console: Console, assets: Assets) -> APIRouter:
+    """The routes of all pages and of their live messages."""
+    routes = APIRouter(include_in_schema=False)
+    routes.include_router(assets_routes(assets))
+    pages, read = console.pages, scene_of(console.view, console.now_ms)
+
+    @routes.get("/")
+    async def overview(request: Request, group: Group = DEFAULT_GROUP) -> Response:
+        scene = read(group)
+        found = console.problems.of_group(group)
+        common = console.common(scene, "overview")
+        worst_ms = max((row.lag_ms for row in scene.rows if row.lag_ms is not None), default=None)
+        return pages.page(
+            request,
+            "overview.html",
+            **common,
+            headline=headline(scene, found.problems),
+            audit=audit_word(found.last_audit, scene.now_ms),
+            audit_run=found.last_audit.run if found.last_audit else "",
+            members=scene.members,
+            delivery=_delivery(console.view, group),
+            problems=found.problems,
+            tiles=group_tiles(console.history.of_group(group), common["facts"], worst_ms),
+            map=ownership_map(scene, "lag"),
+            causes=by_cause(console.movements(group))[:LATEST],
+        )
+
+    @routes.get("/console/ownership")
+    async def ownership(
+        request: Request,
+        group: Group = DEFAULT_GROUP,
+        colour: Colour = "lag",
+        find: Annotated[str, Query(max_length=300)] = "",
+        offset: Annotated[int, Query(ge=0)] = 0,
+    ) -> Response:
+        scene = read(group)
+        drawn = ownership_map(scene, colour)
+        found = [row for row in worst_first(scene.rows) if not find or find in (str(row.stream), row.owner)]
+        shown = found[offset : offset + PAGE]
+        return pages.page(
+            request,
+            "ownership.html",
+            **console.common(
+                scene, "ownership", live=f"&colour={colour}", streams=[row.stream for row in shown]
+            ),
+            map=drawn,
+            legend=legend(drawn.beads, drawn.scale),
+            may_act=console.may(request, "operate"),
+            pause=console.view.group(group).view.pause,
+            find=find,
+            rows=shown,
+            cells={row.stream: _cells(row, scene.now_ms) for row in shown},
+            total=len(found),
+            offset=offset,
+            page=PAGE,
+            more=offset + PAGE < len(found),
+            causes=by_cause(console.movements(group))[:LATEST],
+        )
+
+    @routes.get("/console/streams/{stream}")
+    async def stream(request: Request, stream: int, group: Group = DEFAULT_GROUP) -> Response:
+        scene, row = read(group), console.view.stream(group, stream)
+        return pages.page(
+            request,
+            "stream.html",
+            **console.common(scene, "ownership", streams=[stream]),
+            **stream_page(row, scene.now_ms),
+            tiles=stream_tiles(console.history.of_stream(group, stream)),
+            held=await console.look_up.open(group, stream),
+            streams=len(scene.rows),
+            may_act=console.may(request, "operate"),
+        )
+
+    @routes.get("/console/movements")
+    async def moves(
+        request: Request,
+        group: Group = DEFAULT_GROUP,
+        since: str = "6 h",
+        stream: str = "",
+        member: Annotated[str, Query(max_length=300)] = "",
+    ) -> Response:
+        scene = read(group)
+        number = int(stream) if stream.isdecimal() else None
+        span_ms = SINCE_MS.get(since)
+        found = console.movements(group, number, member)
+        found = [move for move in found if span_ms is None or move.at >= scene.now_ms - span_ms]
+        causes = by_cause(found)[:PAGE]
+        known = sorted(
+            {name for move in console.movements(group) for name in (move.source, move.target) if name}
+        )
+        return pages.page(
+            request,
+            "movements.html",
+            **console.common(scene, "movements"),
+            since=since,
+            stream=number,
+            member=member,
+            members=known,
+            counts=counts_of(found),
+            chart=charts.pauses(found, scene.now_ms, span_ms),
+            causes=causes,
+            bars={move.id: charts.pause_width(move.pause_ms) for cause in causes for move in cause.moves},
+            shown=sum(len(cause.moves) for cause in causes),
+            total=len(found),
+        )
+
+    @routes.get("/live")
+    async def live(
+        request: Request,
+        group: Group = DEFAULT_GROUP,
+        colour: Colour = "lag",
+        rows: Annotated[str, Query(max_length=1000, pattern=r"^(\d+(,\d+)*)?$")] = "",
+        work: Kind | None = None,
+    ) -> Response:
+        seen = request.headers.get("last-event-id", "")
+        streams = [int(number) for number in rows.split(",") if number]
+        chunks = console.hub.follow(group, colour, streams, int(seen) if seen.isdecimal() else None, work)
+        return EventStream(chunks, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+
+    return routes
+
+
+def _cells(row: StreamRow, now_ms: int) -> tuple[str, ...]:
+    handover = row.last_handover
+    return stream_cells(row, {row.stream: clock(handover.at, now_ms)} if handover else None)
+
+
+def _delivery(view: ClusterView, group: str) -> str:
+    settings = view.served().observed.cluster.groups.get(group)
+    kind = settings.settings.delivery if settings and settings.settings else "exactly_once"
+    return kind.replace("_", " ")

@@ -1,0 +1,145 @@
+"""What the console shows of one group at one moment, and the sentences that say it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from services.control.core.rows import MemberRow, PlanRow, StreamRow
+from services.control.http.console.words import count, listed, per_second, plural, size, span
+
+BAD = frozenset({"STOP", "STALL", "REWIND"})
+RANK = {"REWIND": 0, "STALL": 1, "STOP": 2, "WARN": 3, "OK": 4}
+"""Worst first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """One group. `rows` are all of its streams, row n is stream n; `members` are those of the group.
+
+    `stale_ms`: age of the oldest reading behind it.
+    """
+
+    group: str
+    rows: Sequence[StreamRow]
+    members: Sequence[MemberRow]
+    plan: PlanRow
+    now_ms: int
+    stale_ms: int
+
+    @property
+    def unowned(self) -> list[int]:
+        """The streams without an owner."""
+        return [row.stream for row in self.rows if row.owner is None]
+
+    def owned_by(self) -> dict[str, list[StreamRow]]:
+        """The streams of each member, also of those that own nothing."""
+        found: dict[str, list[StreamRow]] = {member.id: [] for member in self.members}
+        for row in self.rows:
+            if row.owner is not None:
+                found.setdefault(row.owner, []).append(row)
+        return found
+
+
+def facts(scene: Scene) -> dict[str, str]:
+    """The numbers that every page may show, as texts by name."""
+    lag = sum(row.lag for row in scene.rows)
+    sessions = [row.rates.sessions_per_s for row in scene.members if row.rates is not None]
+    return {
+        "streams": count(len(scene.rows)),
+        "members": count(len(scene.members)),
+        "lag": count(lag),
+        "rate": per_second(_sum([row.rate for row in scene.rows])),
+        "sessions_rate": per_second(sum(sessions) if sessions else None),
+        "open": count(_sum([row.open_sessions for row in scene.rows])),
+        "unowned": count(len(scene.unowned)),
+        "owned": owned_sentence(scene),
+    }
+
+
+def owned_sentence(scene: Scene) -> str:
+    """Who owns what, in a sentence or two."""
+    if not scene.rows:
+        return "There are no streams yet."
+    streams = plural(len(scene.rows), "stream")
+    if not scene.members:
+        return f"{plural(len(scene.rows), 'stream waits', 'streams wait')} for a member."
+    parts = [f"{streams} on {plural(len(scene.members), 'member')}."]
+    more = [_unowned(scene), *_states(scene)]
+    shares = sorted((len(rows) for rows in scene.owned_by().values()), reverse=True)
+    if len(shares) <= 5 and not any(more):
+        planned = scene.plan.computed_by is not None and not scene.plan.moves
+        parts.append(f"Shares are {listed(list(map(str, shares)))}{', as planned' * planned}.")
+    if any(more):
+        parts.append(f"{', '.join(filter(None, more))}.")
+    if scene.plan.pins:
+        parts.append(f"{plural(len(scene.plan.pins), 'stream is', 'streams are')} pinned.")
+    return " ".join(parts)
+
+
+def _unowned(scene: Scene) -> str:
+    found = scene.unowned
+    return f"{plural(len(found), 'stream is', 'streams are')} unowned" if found else ""
+
+
+def _states(scene: Scene) -> list[str]:
+    owned = scene.owned_by()
+    draining = sum(member.state == "draining" for member in scene.members)
+    silent = sum(not member.answers for member in scene.members)
+    idle = sum(not owned[member.id] and member.state == "active" for member in scene.members)
+    return [
+        plural(draining, "member drains", "members drain") if draining else "",
+        f"{idle} {'owns' if idle == 1 else 'own'} nothing" if idle else "",
+        f"{silent} {'does' if silent == 1 else 'do'} not answer" if silent else "",
+    ]
+
+
+STREAM_CELLS = (
+    *("owner", "status", "state", "lag", "rate", "open", "bytes", "replay", "epoch", "moved", "pause"),
+)
+
+
+def stream_cells(row: StreamRow, clock: Mapping[int, str] | None = None) -> tuple[str, ...]:
+    """The texts of a stream's row in a table, as STREAM_CELLS names them; `moved` is left to the page."""
+    handover = row.last_handover
+    return (
+        row.owner or "nobody",
+        row.status,
+        row.state,
+        count(row.lag),
+        per_second(row.rate),
+        count(row.open_sessions),
+        size(row.state_bytes),
+        count(max(0, row.position - row.safe_offset)),
+        str(row.epoch),
+        (clock or {}).get(row.stream, ""),
+        span(handover.pause_ms) if handover else "",
+    )
+
+
+MEMBER_CELLS = ("share", "rate", "sessions", "open", "lag", "lease", "state")
+
+
+def member_cells(member: MemberRow, rows: Sequence[StreamRow]) -> tuple[str, ...]:
+    """The texts of a member's row, as MEMBER_CELLS names them."""
+    answers, rates = member.answers, member.rates
+    return (
+        count(len(rows)),
+        per_second(rates.fragments_per_s) if rates else "",
+        per_second(rates.sessions_per_s) if rates else "",
+        count(_sum([row.open_sessions for row in rows])) if answers else "",
+        count(sum(row.lag for row in rows)),
+        span(member.lease_ms) if answers else "",
+        "silent" if not answers else "" if member.state == "active" else member.state,
+    )
+
+
+def worst_first(rows: Sequence[StreamRow]) -> list[StreamRow]:
+    """The streams, those that need a look first."""
+    return sorted(rows, key=lambda row: (row.owner is not None, RANK[row.status], -row.lag, row.stream))
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    """The sum of what is known; None if nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

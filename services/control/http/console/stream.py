@@ -1,0 +1,51 @@
+"""The page of one stream: its facts and the sentence that says how it is. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from services.control.core.rows import StreamDetail
+from services.control.http.console.charts import log_drawing
+from services.control.http.console.words import clock, count, per_second, size, span
+
+SENTENCES = {
+    "OK": "",
+    "WARN": "It moves, but falls behind: the lag grew at each of the last three commits.",
+    "STOP": "It has not committed for a while, and records wait.",
+    "STALL": "It commits, but does not advance.",
+    "REWIND": "Its position went back, or the log ends below it. It waits for an operator.",
+}
+
+
+def stream_page(row: StreamDetail, now_ms: int) -> dict[str, Any]:
+    """What the template needs of the stream."""
+    since = row.owners[0].since if row.owners and row.owners[0].owner == row.owner else None
+    return {
+        "row": row,
+        "sentence": sentence_of(row),
+        "replay": max(0, row.position - row.safe_offset),
+        "log": log_drawing(row.first, row.safe_offset, row.position, row.end),
+        # label, cell of the live row that keeps it current, value, unit
+        "values": [
+            ("Owner", 0, row.owner or "nobody", ""),
+            ("Since", None, clock(since, now_ms), span(now_ms - since) if since else ""),
+            ("Epoch", 8, str(row.epoch), ""),
+            ("Lag", 3, count(row.lag), "records"),
+            ("Fragments in", 4, per_second(row.rate), "per second"),
+            ("Open sessions", 5, count(row.open_sessions), ""),
+            ("State", 6, size(row.state_bytes), ""),
+            ("Covered keys", None, count(row.covered), ""),
+            ("Pinned to", None, row.pinned_to or "nobody", ""),
+        ],
+    }
+
+
+def sentence_of(row: StreamDetail) -> str:
+    """How the stream is, in a sentence; "" if it runs and keeps up."""
+    if row.owner is None:
+        return "Nobody owns it. Its fragments are kept and wait."
+    if row.state == "retrying":
+        return f"{row.owner} fails on it and tries again."
+    if row.state in ("opening", "replaying"):
+        return f"{row.owner} is {row.state} it."
+    return SENTENCES[row.status]
