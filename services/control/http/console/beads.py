@@ -93,6 +93,9 @@ def bead_of(row: StreamRow, scale: Scale, pins: Collection[int]) -> Bead:
     """The stream's bead."""
     owner = f"owner {row.owner}" if row.owner else "no owner"
     is_pinned = row.stream in pins
+    text = _TEXTS[scale.colour](row)
+    # what one sees is a part of what one hears, so that both can name it
+    name = f"Stream {row.stream} ({text})" if text else f"Stream {row.stream}"
     words = [owner, _WORDS[scale.colour](row), row.status, *([] if row.state == "running" else [row.state])]
     return Bead(
         member=row.owner,
@@ -100,8 +103,8 @@ def bead_of(row: StreamRow, scale: Scale, pins: Collection[int]) -> Bead:
         status=row.status,
         is_moving=row.state in ON_THE_MOVE,
         is_pinned=is_pinned,
-        text=_TEXTS[scale.colour](row),
-        words=f"Stream {row.stream}: {', '.join(words + ['pinned'] * is_pinned)}",
+        text=text,
+        words=f"{name}: {', '.join(words + ['pinned'] * is_pinned)}",
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -27,6 +28,7 @@ QUIET_S: Final = 5.0
 """A viewer hears at least this often, so that a page can tell silence from peace."""
 MOST_VIEWERS: Final = 500
 MOST_EVENTS: Final = 100
+logger = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 
 Reading = Mapping[str, Mapping[Any, Any]]
@@ -131,6 +133,7 @@ class _Channel:
         self.snapshot: Snapshot | None = None
         self.changed = asyncio.Event()
         self.viewers = 0
+        self.is_closed = False
         self.work = 0
         self.task: asyncio.Task[None] | None = None
 
@@ -192,7 +195,7 @@ class LiveHub:
         reached, worked = -1, 0
         try:
             yield b"retry: %d\nid: %d\n\n" % (RECONNECT_MS, event_id)
-            while not self._is_closed:
+            while not (self._is_closed or channel.is_closed):
                 changed = channel.changed
                 events = recent.after(event_id, MOST_EVENTS, event_filter)
                 for stored in events:
@@ -215,12 +218,21 @@ class LiveHub:
         self.viewers += 1
         if channel.task is None:
             channel.task = asyncio.create_task(self._paint(group, channel), name=f"paint {group}")
+            channel.task.add_done_callback(lambda task: self._on_end(task, group, colour, channel))
         return channel
+
+    def _on_end(self, task: asyncio.Task[None], group: str, colour: Colour, channel: _Channel) -> None:
+        """Sends the viewers away if painting has failed: they come back, and get a painter that works."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("console not painted", extra={"group": group}, exc_info=error)
+            channel.is_closed = True
+            self._channels.pop((group, colour), None)
+            channel.wake()
 
     def _leave(self, group: str, colour: Colour, channel: _Channel) -> None:
         channel.viewers -= 1
         self.viewers -= 1
-        if channel.viewers == 0 and channel.task is not None:
+        if channel.viewers == 0 and not channel.is_closed and channel.task is not None:
             channel.task.cancel()
             del self._channels[group, colour]
 

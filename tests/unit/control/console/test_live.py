@@ -144,6 +144,20 @@ async def test_closing_ends_every_viewer_and_leaving_ends_the_painting() -> None
     assert world.hub.viewers == 0
 
 
+async def test_a_viewer_whose_painter_failed_comes_back_to_one_that_works() -> None:
+    """Its stream ends, so the page connects again."""
+    world = World()
+    viewer = world.hub.follow("g", "lag", [], None)
+    await next_with(viewer, b"reading")
+    world.rows = [None]  # type: ignore[list-item]
+    async with asyncio.timeout(30):
+        _ = [message async for message in viewer]
+    world.rows = [stream_row(0)]
+    again = world.hub.follow("g", "lag", [], None)
+    assert data_of(await next_with(again, b"reading"))["whole"]
+    await again.aclose()
+
+
 async def test_too_many_viewers_are_refused() -> None:
     """A clear word instead of a slow control."""
     world = World()

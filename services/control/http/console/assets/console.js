@@ -136,7 +136,7 @@
       const ghost = document.createElement("span");
       ghost.className = "ghost";
       place(ghost, move.before);
-      document.body.append(ghost);
+      $("#main").append(ghost);
       setTimeout(() => ghost.remove(), 4000);
       move.bead.animate([{ transform: `translate(${dx}px, ${dy}px)` }, { transform: "none" }],
         { duration: 420, easing: "cubic-bezier(.3,0,.15,1)" });
@@ -153,8 +153,9 @@
     flag.className = "flag";
     flag.textContent = spanText(pause);
     const box = bead.getBoundingClientRect();
-    place(flag, { left: box.right + 6, top: box.top + 6 });
-    document.body.append(flag);
+    $("#main").append(flag);
+    const left = Math.min(box.right + 6, document.documentElement.clientWidth - flag.offsetWidth - 4);
+    place(flag, { left, top: box.top + 6 });
     setTimeout(() => flag.remove(), 4000);
   }
 
