@@ -121,7 +121,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         access = _access(settings)
         await access.step()
         work = WorkLog(lambda: work_in(runner.runs(), operations.all(), wall_ms()))
-        hub = LiveHub(scene_of(view), feed, every_s=settings.refresh_s, work=work)
+        hub = LiveHub(scene_of(view, problems), feed, every_s=settings.refresh_s, work=work)
         app = create_app(
             view=view,
             feed=feed,

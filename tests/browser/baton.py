@@ -85,6 +85,17 @@ class RunningBaton:
         until(is_accepted, lambda: answers[-1].text)
         return target
 
+    def owners(self) -> set[str | None]:
+        """Who owns streams."""
+        return {row["owner"] for row in self.streams()["streams"]}
+
+    def come_back(self, member: str) -> None:
+        """Restarts a member that has left, and waits until it owns streams again."""
+        service = self.services[member]
+        service.end()
+        service.start()
+        until(self._is_settled, self.streams)
+
     def _is_settled(self) -> bool:
         answer = self.streams()
         if "totals" not in answer:

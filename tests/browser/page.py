@@ -30,7 +30,7 @@ class Page:
             self._tab = self._browser.open(self._url + path)
         else:
             self._tab.go(self._url + path)
-        self.until("document.querySelector('[data-live=state]').dataset.name === 'Live'")
+        self.until("document.querySelector('[data-live=state]')?.dataset.name === 'Live'")
 
     def run(self, script: str, *given: object) -> Any:
         """The result of the script."""
@@ -59,6 +59,10 @@ class Page:
     def click(self, selector: str) -> None:
         """Clicks on the first element."""
         self.run("document.querySelector(arguments[0]).click()", selector)
+
+    def fill(self, selector: str, text: str) -> None:
+        """Writes into a field."""
+        self.run("document.querySelector(arguments[0]).value = arguments[1]", selector, text)
 
     def wear(self, theme: str, width: int, height: int) -> None:
         """Gives the window a size, and the system a theme."""

@@ -13,6 +13,11 @@ VIEWS = {
     "movements": "/console/movements?since=all",
     "sessions": "/console/sessions?find=visitor-3",
     "records": "/console/sessions?stream=3",
+    "jobs": "/console/jobs",
+    "run-a-job": "/console/actions/run?job=reports",
+    "reports": "/console/reports",
+    "drain": "/console/actions/drain?member=consumer-1",
+    "operations": "/console/operations",
 }
 
 

@@ -163,10 +163,11 @@ def app_on(
     work = WorkLog(lambda: work_in(runner.runs(), operations.all(), now_ms()))
     history = History(view, list, lambda _: None, writer="here")
     history.step()
+    problems = Problems(view, runner, list)
     return create_app(
         view=view,
         feed=feed,
-        hub=LiveHub(scene_of(view, now_ms), feed, every_s=0.01, work=work),
+        hub=LiveHub(scene_of(view, problems, now_ms), feed, every_s=0.01, work=work),
         operations=operations,
         actions=actions or spare.actions,
         runner=runner,
@@ -176,7 +177,7 @@ def app_on(
         ),
         freshness=list,
         history=history,
-        problems=Problems(view, runner, list),
+        problems=problems,
         scheduler=Scheduler(schedules, runner, view, Retry(most=2, pause_s=60), now_ms=now_ms),
         registry=registry,
         hosts=["control", "testserver"],  # the second one is schemathesis

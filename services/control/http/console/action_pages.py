@@ -20,7 +20,7 @@ from services.control.http.console.following import following
 from services.control.http.console.forms import led_to, read_form, refused
 from services.control.http.console.movements import counts_of
 from services.control.http.console.ownership import ownership_map
-from services.control.http.console.routes import Console, Group, scene_of
+from services.control.http.console.routes import Console, Group
 from services.control.http.console.work import drawn_of
 from services.control.live.operations import Operations
 from shared.errors import BatonError
@@ -59,7 +59,7 @@ class ActionPages:
     def __init__(self, console: Console, operations: Operations) -> None:
         self._console = console
         self._operations = operations
-        self._read = scene_of(console.view, console.now_ms)
+        self._read = console.scene
 
     def __repr__(self) -> str:
         return f"<ActionPages of {self._console!r}>"

@@ -18,7 +18,7 @@ from services.control.http.console.actions import curl, run_calls
 from services.control.http.console.forms import led_to, read_form, refused
 from services.control.http.console.jobs import every, job_lines, run_line
 from services.control.http.console.reports import COLUMNS, PLACES, Period, Place, periods_of, report_page
-from services.control.http.console.routes import Console, Group, scene_of
+from services.control.http.console.routes import Console, Group
 from services.control.http.console.verdict import Verdict, verdict_of
 from services.control.live.actions import Actions
 from services.control.live.scheduler import Scheduler
@@ -48,7 +48,7 @@ class JobPages:
         self._runner = runner
         self._scheduler = scheduler
         self._actions = actions
-        self._read = scene_of(console.view, console.now_ms)
+        self._read = console.scene
 
     def __repr__(self) -> str:
         return f"<JobPages of {self._console!r}>"

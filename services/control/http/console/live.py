@@ -8,7 +8,6 @@ that it has reached, so a slow one holds up nobody and costs no memory.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ import msgspec
 from services.control.core.recent_events import EventFilter
 from services.control.core.rows import StreamRow
 from services.control.http.console.beads import Bead, Colour, Scale, bead_of, scale_of
-from services.control.http.console.scene import Scene, facts, member_cells, stream_cells
+from services.control.http.console.scene import Scene, digest_of, facts, member_cells, stream_cells
 from services.control.http.console.work import Kind, WorkLog
 from services.control.live.feed import RECONNECT_MS, EventFeed
 from shared.errors import BatonError, Unavailable
@@ -67,8 +66,7 @@ class Snapshot:
 
 def shape_of(scene: Scene) -> str:
     """Names the rows and columns of a page; with another shape, the page must be drawn again."""
-    parts = [str(len(scene.rows)), *(member.id for member in scene.members)]
-    return hashlib.blake2b("\n".join(parts).encode(), digest_size=6).hexdigest()
+    return digest_of(str(len(scene.rows)), *(member.id for member in scene.members))
 
 
 class Painter:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
-from services.control.http.console.routes import Console, Group, scene_of
+from services.control.http.console.routes import Console, Group
 from services.control.http.console.scene import Scene
 from services.control.http.console.sessions import (
     ENDED_BY,
@@ -32,7 +32,7 @@ Values = dict[str, Any]
 def look_up_routes(console: Console) -> APIRouter:
     """The route of the view."""
     routes = APIRouter(include_in_schema=False)
-    read = scene_of(console.view, console.now_ms)
+    read = console.scene
 
     @routes.get("/console/sessions")
     async def sessions(

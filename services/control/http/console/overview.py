@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from services.control.core.history import Column, GroupHistory, Number, StreamHistory
 from services.control.core.last_runs import LastAudit
-from services.control.core.problems import ProblemRow
-from services.control.http.console.scene import Scene
 from services.control.http.console.words import clock, count, per_second, plural, span
-
-_NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,21 +29,6 @@ class AuditWord:
     link: str = ""
     rest: str
     is_bad: bool = False
-
-
-def headline(scene: Scene, problems: Sequence[ProblemRow]) -> str:
-    """Who owns the streams, and how much needs a look."""
-    if not scene.rows:
-        return "There are no streams yet."
-    unowned, streams = len(scene.unowned), plural(len(scene.rows), "stream")
-    owned = f"All {streams} are owned." if len(scene.rows) > 1 else "The stream is owned."
-    if unowned:
-        owned = f"{unowned} of {streams} {'is' if unowned == 1 else 'are'} unowned."
-    if not problems:
-        return owned
-    many = len(problems)
-    things = _NUMBERS[many] if many < len(_NUMBERS) else str(many)
-    return f"{owned} {things.capitalize()} {'thing needs' if many == 1 else 'things need'} a look."
 
 
 def audit_word(audit: LastAudit | None, now_ms: int) -> AuditWord:

@@ -17,7 +17,7 @@ from services.control.http.console.assets import Assets, assets_routes
 from services.control.http.console.beads import Colour, legend
 from services.control.http.console.live import LiveHub, shape_of
 from services.control.http.console.movements import Movement, by_cause, counts_of, movements
-from services.control.http.console.overview import audit_word, group_tiles, headline, stream_tiles
+from services.control.http.console.overview import audit_word, group_tiles, stream_tiles
 from services.control.http.console.ownership import ownership_map
 from services.control.http.console.pages import Pages
 from services.control.http.console.scene import Scene, facts, stream_cells, worst_first
@@ -70,6 +70,7 @@ class Console:
         self.look_up = look_up
         self.pages = pages
         self.now_ms = now_ms
+        self.scene = scene_of(view, problems, now_ms)
 
     def __repr__(self) -> str:
         return f"<Console of {self.view!r}>"
@@ -103,8 +104,10 @@ class Console:
         }
 
 
-def scene_of(view: ClusterView, now_ms: Callable[[], int] = wall_ms) -> Callable[[str], Scene]:
-    """Reads scenes from the view. They raise UnknownGroup, Unavailable."""
+def scene_of(
+    view: ClusterView, problems: Problems, now_ms: Callable[[], int] = wall_ms
+) -> Callable[[str], Scene]:
+    """Reads the scene of a group. Reading raises UnknownGroup, Unavailable."""
 
     def scene(group: str) -> Scene:
         plan = view.plan(group)
@@ -116,6 +119,7 @@ def scene_of(view: ClusterView, now_ms: Callable[[], int] = wall_ms) -> Callable
             plan=plan,
             now_ms=now_ms(),
             stale_ms=view.stale_ms(),
+            problems=problems.of_group(group).problems,
         )
 
     return scene
@@ -125,7 +129,7 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
     """The routes of all pages and of their live messages."""
     routes = APIRouter(include_in_schema=False)
     routes.include_router(assets_routes(assets))
-    pages, read = console.pages, scene_of(console.view, console.now_ms)
+    pages, read = console.pages, console.scene
 
     @routes.get("/")
     async def overview(request: Request, group: Group = DEFAULT_GROUP) -> Response:
@@ -137,12 +141,11 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
             request,
             "overview.html",
             **common,
-            headline=headline(scene, found.problems),
             audit=audit_word(found.last_audit, scene.now_ms),
             audit_run=found.last_audit.run if found.last_audit else "",
             members=scene.members,
             delivery=_delivery(console.view, group),
-            problems=found.problems,
+            problems=scene.problems,
             tiles=group_tiles(console.history.of_group(group), common["facts"], worst_ms),
             map=ownership_map(scene, "lag"),
             causes=by_cause(console.movements(group))[:LATEST],

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from services.control.core.problems import ProblemRow
 from services.control.core.rows import MemberRow, PlanRow, StreamRow
 from services.control.http.console.words import count, listed, per_second, plural, size, span
 
 BAD = frozenset({"STOP", "STALL", "REWIND"})
 RANK = {"REWIND": 0, "STALL": 1, "STOP": 2, "WARN": 3, "OK": 4}
 """Worst first."""
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
     """One group. `rows` are all of its streams, row n is stream n; `members` are those of the group.
 
-    `stale_ms`: age of the oldest reading behind it.
+    `stale_ms`: age of the oldest reading behind it. `problems`: what is wrong in it, the worst first.
     """
 
     group: str
@@ -26,6 +29,7 @@ class Scene:
     plan: PlanRow
     now_ms: int
     stale_ms: int
+    problems: Sequence[ProblemRow] = ()
 
     @property
     def unowned(self) -> list[int]:
@@ -54,7 +58,29 @@ def facts(scene: Scene) -> dict[str, str]:
         "open": count(_sum([row.open_sessions for row in scene.rows])),
         "unowned": count(len(scene.unowned)),
         "owned": owned_sentence(scene),
+        "headline": headline(scene),
+        "problems": digest_of(*(problem.what for problem in scene.problems)),
     }
+
+
+def headline(scene: Scene) -> str:
+    """Who owns the streams, and how much needs a look."""
+    if not scene.rows:
+        return "There are no streams yet."
+    unowned, streams = len(scene.unowned), plural(len(scene.rows), "stream")
+    owned = f"All {streams} are owned." if len(scene.rows) > 1 else "The stream is owned."
+    if unowned:
+        owned = f"{unowned} of {streams} {'is' if unowned == 1 else 'are'} unowned."
+    if not scene.problems:
+        return owned
+    many = len(scene.problems)
+    things = _NUMBERS[many] if many < len(_NUMBERS) else str(many)
+    return f"{owned} {things.capitalize()} {'thing needs' if many == 1 else 'things need'} a look."
+
+
+def digest_of(*texts: str) -> str:
+    """A short name of the texts: other texts have another one."""
+    return hashlib.blake2b("\n".join(texts).encode(), digest_size=6).hexdigest()
 
 
 def owned_sentence(scene: Scene) -> str:

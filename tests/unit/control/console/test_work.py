@@ -15,8 +15,10 @@ from services.control.http.console.live import LiveHub
 from services.control.http.console.routes import scene_of
 from services.control.http.console.work import NEWEST, Kind, Work, WorkLog, work_in
 from services.control.live.feed import EventFeed
+from services.control.live.problems import Problems
 from shared.errors import ZooKeeperUnavailable
 from tests.unit.control.sources import small_baton
+from tests.unit.control.test_app import InMemoryRunner
 
 
 def work(name: str, drawn: str = "running", *, kind: Kind = "run", group: str = "default") -> Work:
@@ -110,7 +112,10 @@ async def test_a_page_hears_of_runs_as_they_change() -> None:
     view = small_baton().view()
     await view.step()
     hub = LiveHub(
-        scene_of(view, lambda: 7), feed, every_s=0.001, work=WorkLog(lambda: work_in(runs, [], 1_000))
+        scene_of(view, Problems(view, InMemoryRunner(), list), lambda: 7),
+        feed,
+        every_s=0.001,
+        work=WorkLog(lambda: work_in(runs, [], 1_000)),
     )
     page, other = hub.follow("default", "lag", [], None, "run"), hub.follow("default", "lag", [], None)
     begun = await next_of(page, b"run")

@@ -56,8 +56,11 @@
 
   function applyReading(reading) {
     if (feed.dataset.shape && reading.shape !== feed.dataset.shape) return redraw();
-    for (const [name, text] of Object.entries(reading.facts ?? {}))
+    for (const [name, text] of Object.entries(reading.facts ?? {})) {
       for (const element of all(`[data-fact="${name}"]`)) setText(element, text);
+      for (const element of all(`[data-drawn-for="${name}"]`))
+        if (element.dataset.drawn !== text) drawAgain(element, text);
+    }
     for (const [member, cells] of Object.entries(reading.members ?? {})) {
       const row = $(`[data-member="${CSS.escape(member)}"]`);
       if (row) for (const cell of all("[data-cell]", row)) setText(cell, cells[cell.dataset.cell]);
@@ -79,6 +82,16 @@
     word.className = text === "OK" ? "quiet" : text === "WARN" ? "warn" : "bad";
     word.append(...(text === "OK" ? ["OK"] : [icon(text), " " + text]));
     cell.replaceChildren(word);
+  }
+
+  // a part of the page that is more than texts: read anew from the page's own address
+  async function drawAgain(element, text) {
+    element.dataset.drawn = text;
+    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+    if (!answer.ok) return;
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const fresh = page.getElementById(element.id);
+    if (fresh) element.replaceWith(fresh);
   }
 
   function redraw() {
@@ -125,7 +138,7 @@
   }
 
   function showMoves(moved) {
-    announce(movesInWords(moved));
+    announce(moved);
     if (moved.length > 12 || calm.matches) {
       for (const move of moved) ring(move);
       return;
@@ -175,11 +188,18 @@
     return `${who} moved${known.length ? `, longest pause ${spanText(Math.max(...known))}` : ""}`;
   }
 
+  // at most a message in five seconds; what moves meanwhile is told together
+  const toTell = [];
   let announcedAt = -Infinity;
-  function announce(text) {
-    if (performance.now() - announcedAt < 5000) return;
+  let telling = 0;
+  function announce(moved) {
+    toTell.push(...moved);
+    telling ||= setTimeout(tell, Math.max(0, announcedAt + 5000 - performance.now()));
+  }
+  function tell() {
     announcedAt = performance.now();
-    $("#announce").textContent = text;
+    telling = 0;
+    $("#announce").textContent = movesInWords(toTell.splice(0));
   }
 
   // ---- messages ----

@@ -1,0 +1,57 @@
+"""Acts in the browser: the dry run first, then a confirmation with a reason, then it is followed."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.stack.jars import fetch_jars
+from cli.stack.lock import jar_folder
+from tests.browser.baton import RunningBaton
+from tests.browser.page import Page
+
+OWNER = "document.querySelector('#b{stream}').closest('[data-member]').dataset.member"
+
+
+def test_a_drain_is_shown_then_done_and_followed(page: Page, baton: RunningBaton) -> None:
+    """Nothing happens before the confirmation. At the end the member owns nothing, and all were warm."""
+    page.go("/console/actions/drain?member=consumer-2")
+    assert "would hand over" in page.text(".lead")
+    assert "baton drain consumer-2" in page.text("main")
+    assert "consumer-2" in baton.owners(), "nothing has happened yet"
+    page.fill("input[name=reason]", "a test")
+    page.click("button.primary")
+    page.until("location.pathname.startsWith('/console/operations/')")
+    page.until("document.querySelector('.following').dataset.drawn.startsWith('done')")
+    assert "consumer-2" not in baton.owners()
+    assert "replayed" not in page.text("#moves")
+    baton.come_back("consumer-2")
+
+
+def test_who_paused_the_group_and_why_is_seen_on_the_first_page(page: Page) -> None:
+    """A paused group is a problem until it is resumed."""
+    page.go("/console/actions/pause")
+    page.fill("input[name=reason]", "an inventory")
+    page.click("button.primary")
+    page.until("location.pathname.startsWith('/console/operations/')")
+    page.until("document.querySelector('.following').dataset.drawn.startsWith('done')")
+    page.go("/")
+    page.until("document.querySelector('.problems')?.innerText.includes('is paused')")
+    page.go("/console/actions/resume")
+    page.fill("input[name=reason]", "it is over")
+    page.click("button.primary")
+    page.until("document.querySelector('.following')?.dataset.drawn.startsWith('done')")
+
+
+def test_a_run_is_started_seen_and_cancelled(page: Page) -> None:
+    """Its page keeps itself current, and says how it ended."""
+    jars = jar_folder("spark")
+    if not jars.is_dir():
+        pytest.skip(f"Spark's jars are not there: {fetch_jars.__name__} has not run")
+    page.go("/console/actions/run?job=lake")
+    page.click("button.primary")
+    page.until("location.pathname.startsWith('/console/runs/')")
+    page.until("document.querySelector('#cancel')")
+    page.fill("#cancel input[name=reason]", "a test")
+    page.click("#cancel button")
+    page.until("document.querySelector('.following').dataset.drawn === 'cancelled'")
+    assert "cancelled" in page.text(".lead").lower()
