@@ -6,7 +6,10 @@ A long command wraps its work in `interruptible` with a summary. A command witho
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
+import signal
 from collections.abc import Callable, Iterator
 
 import click
@@ -32,3 +35,19 @@ def interruptible(summary: Callable[[], str]) -> Iterator[None]:
 def say_interrupted(summary: str) -> None:
     """Prints the summary of an interrupted command."""
     click.echo(f"baton: interrupted: {summary}", err=True)
+
+
+async def until_signal() -> None:
+    """Returns at SIGINT, SIGTERM or SIGHUP; from then on another SIGINT ends this process at once."""
+    loop = asyncio.get_running_loop()
+    received = asyncio.Event()
+
+    def on_signal() -> None:
+        if received.is_set():
+            os._exit(INTERRUPTED)
+        received.set()
+
+    loop.add_signal_handler(signal.SIGINT, on_signal)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, received.set)
+    await received.wait()
