@@ -65,8 +65,8 @@ def demo(
 
     Starts ZooKeeper, Kafka, a producer, three consumers and control. Imports the log over HTTP, and meanwhile
     moves a stream, kills a consumer and drains another. Runs the Spark jobs lake, reports and audit, prints
-    the counts of every stage, and stops everything; with --stay not before Ctrl-C or `baton down`, so that you
-    can look around in the console. The exit code is 0 if all counts are exact.
+    the counts of every stage, and stops everything. The exit code is 0 if all counts are exact.
+    With --stay it stops at Ctrl-C or `baton down`, so that you can look around in the console.
     """
     began = time.monotonic()
     with _fresh(home) as home:
