@@ -257,3 +257,4 @@ def test_up_prints_what_to_export() -> None:
     )
     assert "  export BATON_KAFKA=127.0.0.1:9192\n  export BATON_NAMESPACE=x" in text
     assert "/a/very/long/" + "path/" * 30 + ".baton/logs" in text
+    assert "  console    http://127.0.0.1:8100/\n" in text
