@@ -23,7 +23,7 @@ from typing import Any
 import click
 
 from cli.demo.log import DemoLog, generated_log, real_log
-from cli.demo.script import CONSUMERS, AtEnd, run_demo
+from cli.demo.script import CONSUMERS, ENVIRONMENT, AtEnd, run_demo
 from cli.importing.formats import FORMATS
 from cli.stack.local import prepare
 from cli.stack.options import StackOptions
@@ -71,7 +71,9 @@ def demo(
     began = time.monotonic()
     with _fresh(home) as home:
         given = real_log(log, **guesses) if log else generated_log(home, visitors, seed)
-        options = StackOptions(home=home, port_offset=port_offset, consumers=CONSUMERS, secure=secure)
+        options = StackOptions(
+            home=home, port_offset=port_offset, consumers=CONSUMERS, secure=secure, environment=ENVIRONMENT
+        )
         if secure:
             # where the clients of this process find the stack's certificates
             os.environ["BATON_HOME"] = str(home)

@@ -34,6 +34,8 @@ from shared.model.names import DEFAULT_GROUP, Names
 
 CONSUMERS = 3
 """One is killed, another drains, and one is left to take over."""
+ENVIRONMENT = {"BATON_REST_S": "1"}
+"""Of all services. Incidents follow each other quickly; each would wait for the rest after the one before."""
 SETTLE_S = 60.0
 POLL_S = 0.25
 TOP = 5
