@@ -29,7 +29,7 @@ from cli.stack.local import prepare
 from cli.stack.options import StackOptions
 from cli.stack.state import make_home
 from cli.stack.summary import console_url, summary_of
-from cli.terminal.interrupts import interruptible, until_signal
+from cli.terminal.interrupts import interruptible, signal_event
 from cli.terminal.options import port_offset_option, secure_option
 from cli.visits.command import generator_options
 from shared.errors import Conflict
@@ -102,6 +102,8 @@ def demo(
 
 async def _stay(options: StackOptions, began: float, faults: Sequence[str]) -> None:
     """Says where to look, and returns when somebody wants the stack to stop."""
+    # before anybody can read how
+    stopped = signal_event()
     verdict = "NOT everything is exact" if faults else "Everything is exact"
     took = f"{time.monotonic() - began:.0f} s"
     click.echo(click.style(f"{verdict}. It took {took}. The stack stays.", fg="red" if faults else "green"))
@@ -113,7 +115,7 @@ async def _stay(options: StackOptions, began: float, faults: Sequence[str]) -> N
     # a desktop's browser; elsewhere a text browser might take the terminal
     if sys.stdout.isatty() and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         click.launch(console_url(options))
-    await until_signal()
+    await stopped.wait()
 
 
 def _logs_in(home: Path) -> str:

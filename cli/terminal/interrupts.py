@@ -37,17 +37,20 @@ def say_interrupted(summary: str) -> None:
     click.echo(f"baton: interrupted: {summary}", err=True)
 
 
-async def until_signal() -> None:
-    """Returns at SIGINT, SIGTERM or SIGHUP; from then on another SIGINT ends this process at once."""
+def signal_event() -> asyncio.Event:
+    """An event that SIGINT, SIGTERM and SIGHUP set, from now on; after that, SIGINT ends this process at once.
+
+    For the running event loop.
+    """
     loop = asyncio.get_running_loop()
     received = asyncio.Event()
 
-    def on_signal() -> None:
+    def on_interrupt() -> None:
         if received.is_set():
             os._exit(INTERRUPTED)
         received.set()
 
-    loop.add_signal_handler(signal.SIGINT, on_signal)
+    loop.add_signal_handler(signal.SIGINT, on_interrupt)
     for number in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, received.set)
-    await received.wait()
+    return received
