@@ -9,24 +9,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from cli.demo.log import DemoLog, generated_log, real_log
-from cli.demo.script import CONSUMERS, run_demo
+from cli.demo.script import CONSUMERS, ENVIRONMENT, AtEnd, run_demo
 from cli.importing.formats import FORMATS
 from cli.stack.local import prepare
 from cli.stack.options import StackOptions
 from cli.stack.state import make_home
-from cli.terminal.interrupts import interruptible
+from cli.stack.summary import console_url, summary_of
+from cli.terminal.interrupts import interruptible, signal_event
 from cli.terminal.options import port_offset_option, secure_option
 from cli.visits.command import generator_options
 from shared.errors import Conflict
@@ -41,6 +44,7 @@ from shared.errors import Conflict
 )
 @port_offset_option
 @secure_option
+@click.option("--stay", is_flag=True, help="Leave the stack running after the report, until Ctrl-C.")
 @generator_options
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Format of LOG; guessed by default.")
 @click.option("--key", help="Field of LOG with the session key of a line; guessed by default.")
@@ -52,6 +56,7 @@ def demo(
     home: Path | None,
     port_offset: int,
     secure: bool,
+    stay: bool,
     visitors: int,
     seed: int,
     **guesses: Any,
@@ -61,11 +66,14 @@ def demo(
     Starts ZooKeeper, Kafka, a producer, three consumers and control. Imports the log over HTTP, and meanwhile
     moves a stream, kills a consumer and drains another. Runs the Spark jobs lake, reports and audit, prints
     the counts of every stage, and stops everything. The exit code is 0 if all counts are exact.
+    With --stay it stops at Ctrl-C or `baton down`, so that you can look around in the console.
     """
     began = time.monotonic()
     with _fresh(home) as home:
         given = real_log(log, **guesses) if log else generated_log(home, visitors, seed)
-        options = StackOptions(home=home, port_offset=port_offset, consumers=CONSUMERS, secure=secure)
+        options = StackOptions(
+            home=home, port_offset=port_offset, consumers=CONSUMERS, secure=secure, environment=ENVIRONMENT
+        )
         if secure:
             # where the clients of this process find the stack's certificates
             os.environ["BATON_HOME"] = str(home)
@@ -73,23 +81,50 @@ def demo(
         with interruptible(lambda: f"nothing was proven, and nothing is left running{_logs_in(home)}"):
             # here, and not only in the event loop, which would hold Ctrl-C back until the end of a download
             prepare(options)
-            faults = asyncio.run(_until_stopped(given, options))
+            faults = asyncio.run(
+                _until_stopped(given, options, partial(_stay, options, began) if stay else None)
+            )
         took = f"{time.monotonic() - began:.0f} s"
         for fault in faults:
             click.echo(f"demo: {fault}", err=True)
         if faults:
             click.echo(f"NOT exact, after {took}{_logs_in(home)}", err=True)
             sys.exit(1)
+    if stay:
+        click.echo("Everything was exact; nothing is left running.")
+        return
     click.echo(click.style(f"Everything is exact. It took {took}; nothing is left running.", fg="green"))
+    click.echo(
+        "To look around, run it again and keep the stack: `baton demo --stay` (`make demo ARGS=--stay`).\n"
+        f"The console is then at {console_url(options)}, and `baton top` shows the same in the terminal."
+    )
+
+
+async def _stay(options: StackOptions, began: float, faults: Sequence[str]) -> None:
+    """Says where to look, and returns when somebody wants the stack to stop."""
+    # before anybody can read how
+    stopped = signal_event()
+    verdict = "NOT everything is exact" if faults else "Everything is exact"
+    took = f"{time.monotonic() - began:.0f} s"
+    click.echo(click.style(f"{verdict}. It took {took}. The stack stays.", fg="red" if faults else "green"))
+    click.echo(summary_of(options))
+    click.echo(
+        "Then look around with `baton top`, `baton streams`, `baton events`, `baton jobs`, `baton doctor`.\n"
+        f"Ctrl-C or `baton down --home {shlex.quote(str(options.home))}` stops everything"
+    )
+    # a desktop's browser; elsewhere a text browser might take the terminal
+    if sys.stdout.isatty() and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        click.launch(console_url(options))
+    await stopped.wait()
 
 
 def _logs_in(home: Path) -> str:
     return f"; the services' logs are in {home / 'logs'}" if (home / "logs").exists() else ""
 
 
-async def _until_stopped(log: DemoLog, options: StackOptions) -> list[str]:
+async def _until_stopped(log: DemoLog, options: StackOptions, at_end: AtEnd | None) -> list[str]:
     """The demo's faults; SIGTERM and SIGHUP stop it in order, and so does Ctrl-C, which raises."""
-    running = asyncio.create_task(run_demo(log, options), name="demo")
+    running = asyncio.create_task(run_demo(log, options, at_end), name="demo")
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, running.cancel)

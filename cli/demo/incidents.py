@@ -1,144 +1,151 @@
 """The incidents during a demo's import: a live move of a stream, the kill of a consumer, a drain.
 
-Each one starts when a certain share of the log is in Kafka, one after the other. What the handovers cost is
-read from control's events, as an operator would do it.
+Each begins when a certain share of the log is in Kafka, and the rest of the log arrives slowly until it is
+over (`pace.py`). So the streams that move carry open sessions. What that cost is read from control's events,
+as an operator would do it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import click
 
 from cli.commands.control import wait_until_ended
-from cli.commands.operations import cost_text
 from cli.demo import report
+from cli.demo.pace import Pace
 from cli.http.client import BatonClient
 from cli.http.control import connect_to_control
 from cli.stack.local import LocalStack
-from shared.errors import BatonError
+from shared.errors import BatonError, Unavailable
 from shared.model.names import DEFAULT_GROUP
 
-VICTIM = 1
-"""The consumer that is killed."""
-LEAVER = 2
-"""The consumer that drains."""
-MOVED = 0
-"""The stream that moves."""
+STAYER, VICTIM, LEAVER = "consumer-0", "consumer-1", "consumer-2"
+"""The consumer that a stream moves to, the one that is killed, and the one that drains."""
 PATIENCE_S = 60.0
 EVENT_DELAY_S = 5.0
-"""How long a handover's event may take: the recipient reports it a moment after it starts to read."""
+"""How long a movement's event may take: the recipient reports it a moment after it starts to read."""
 POLL_S = 0.2
 
 
-class Quarters:
-    """Signals when a quarter, a half and three quarters of a log's lines are in Kafka."""
-
-    def __init__(self, lines: int) -> None:
-        self._lines = lines
-        self._reached = [asyncio.Event() for _ in range(4)]
-
-    def note(self, accepted: int) -> None:
-        """Records that `accepted` lines are acknowledged."""
-        for quarter, event in enumerate(self._reached):
-            if 4 * accepted >= quarter * self._lines:
-                event.set()
-
-    async def reach(self, quarter: int) -> None:
-        """Returns when that many quarters of the log are in Kafka."""
-        await self._reached[quarter].wait()
+async def run_incidents(stack: LocalStack, pace: Pace) -> None:
+    """Runs all incidents in order. Raises BatonError when one of them fails."""
+    try:
+        async with connect_to_control(stack.control_url, patience_s=PATIENCE_S) as control:
+            async with pace.incident():
+                await _move(control)
+            async with pace.incident():
+                await _kill(control, stack)
+            async with pace.incident():
+                report.step(f"three quarters of the log are in Kafka: draining {LEAVER}")
+                await _operate(control, {"kind": "drain", "member": LEAVER})
+    finally:
+        # the import must not wait for incidents that never come
+        await pace.release()
 
 
-async def run_incidents(stack: LocalStack, quarters: Quarters) -> None:
-    """Runs all incidents in order. Raises BatonError when a move or a drain fails."""
-    async with connect_to_control(stack.control_url, patience_s=PATIENCE_S) as control:
-        await quarters.reach(1)
-        target = await _other_owner(control)
-        report.step(f"a quarter of the log is in Kafka: moving stream {MOVED} to {target}, live")
-        await _operate(control, {"kind": "move", "stream": MOVED, "to": target})
-        await quarters.reach(2)
-        report.step(f"half of the log is in Kafka: killing consumer-{VICTIM} with SIGKILL")
-        await stack.kill_consumer(VICTIM)
-        await quarters.reach(3)
-        await _until_back(control)
-        report.step(f"three quarters of the log are in Kafka: draining consumer-{LEAVER}")
-        await _operate(control, {"kind": "drain", "member": f"consumer-{LEAVER}"})
+async def _move(control: BatonClient) -> None:
+    # on a slow machine the import may start before the members have shared out the streams
+    await _until_even(control)
+    others = [row for row in await _streams(control) if row["owner"] != STAYER]
+    # the fullest one, so that there is something to see
+    stream = max(others, key=lambda row: row["open_sessions"] or 0)["stream"]
+    report.step(f"a quarter of the log is in Kafka: moving stream {stream} to {STAYER}, live")
+    await _operate(control, {"kind": "move", "stream": stream, "to": STAYER})
 
 
-async def _other_owner(control: BatonClient) -> str:
-    """A consumer that is neither the stream's owner nor the one that will be killed.
-
-    Waits for one: on a slow machine the import may start before all members have joined.
-    """
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        row = await control.get(f"/streams/{MOVED}", {"group": DEFAULT_GROUP})
-        members = await control.get("/members", {"group": DEFAULT_GROUP})
-        # not the next victim: the stream would move again at once, which is another incident
-        names: set[str] = {one["id"] for one in members["members"]} - {row["owner"], f"consumer-{VICTIM}"}
-        if row["owner"] and names:
-            return min(names)
-        if time.monotonic() > deadline:
-            raise BatonError(f"there is no consumer to move stream {MOVED} to")
-        await asyncio.sleep(POLL_S)
-
-
-async def _until_back(control: BatonClient) -> None:
-    """Waits for the killed consumer's return, so that the one that drains can hand its streams over to it."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        answer = await control.get("/members", {"group": DEFAULT_GROUP})
-        if any(one["id"] == f"consumer-{VICTIM}" for one in answer["members"]):
-            return
-        await asyncio.sleep(POLL_S)
+async def _kill(control: BatonClient, stack: LocalStack) -> None:
+    """Kills a consumer, whose streams replay elsewhere, and waits until it has its share again."""
+    killed = await _since(control, VICTIM)
+    lost = [row for row in await _streams(control) if row["owner"] == VICTIM]
+    report.step(f"half of the log is in Kafka: killing {VICTIM} with SIGKILL")
+    before, at_ms = await _newest_event(control), time.time_ns() // 1_000_000
+    await stack.kill_consumer(int(VICTIM.partition("-")[2]))
+    arrivals = await _arrivals(control, before, {row["stream"] for row in lost})
+    # the first of each stream: later ones may give it back already
+    first = {row["stream"]: row for row in reversed(arrivals)}
+    sessions = sum(row["open_sessions"] or 0 for row in lost)
+    click.echo(f"  {report.taken_over_text(sessions, list(first.values()), at_ms)}")
+    await _until_even(control, killed)
+    report.step(f"{VICTIM} is back, and has its share of the streams")
+    share = {row["stream"] for row in await _streams(control) if row["owner"] == VICTIM}
+    await _print_moved(control, before, share)
 
 
 async def _operate(control: BatonClient, request: Mapping[str, Any]) -> None:
     # what comes after this event belongs to the operation
-    events = await _events_after(control, -1)
-    before = int(events[-1]["id"]) if events else -1
+    before = await _newest_event(control)
     started = await control.operate({**request, "group": DEFAULT_GROUP})
     ended = await wait_until_ended(control, f"/operations/{started['id']}")
     if ended["state"] != "done":
         raise BatonError(f"the operation {request['kind']} failed: {ended['why']}")
-    # the plan may exchange a stream for the one that was asked for, and then both are handed over
-    streams = {move["stream"] for move in ended["moves"]}
-    click.echo(f"  {moved_text(await _handovers(control, before, streams), len(streams))}")
+    # the plan may exchange a stream for the one that was asked for, and then both move
+    await _print_moved(control, before, {move["stream"] for move in ended["moves"]})
 
 
-async def _handovers(control: BatonClient, before: int, streams: Collection[int]) -> list[dict[str, Any]]:
-    """The handovers of these streams; fewer than there are streams if events do not come in time."""
-    # control reads the events from Kafka, a moment after the operation has ended
-    deadline = time.monotonic() + EVENT_DELAY_S
+async def _print_moved(control: BatonClient, before: int, streams: Collection[int]) -> None:
+    arrivals = await _arrivals(control, before, streams)
+    last = {row["stream"]: row for row in arrivals}
+    click.echo(f"  {report.moved_text(list(last.values()))}")
+
+
+async def _until_even(control: BatonClient, killed: int | None = None) -> None:
+    """Returns when all streams run, shared evenly among all consumers. Raises Unavailable.
+
+    `killed`: since when the victim had been a member when it was killed; its next process is waited for.
+    """
+    deadline = time.monotonic() + PATIENCE_S
     while True:
-        rows = await _events_after(control, before)
-        found = [row for row in rows if row["kind"] == "handover" and row["stream"] in streams]
-        # a stream that replays has no event of a handover, so the wait for it must end
-        if len(found) >= len(streams) or time.monotonic() > deadline:
-            return found
+        is_back = await _since(control, VICTIM) not in (None, killed)
+        rows = await _streams(control)
+        shares = Counter(row["owner"] for row in rows if row["state"] == "running")
+        is_shared = shares.total() == len(rows) and shares.keys() == {STAYER, VICTIM, LEAVER}
+        if is_back and is_shared and max(shares.values()) - min(shares.values()) <= 1:
+            return
+        if time.monotonic() > deadline:
+            raise Unavailable(f"after {PATIENCE_S:g} s the streams are not shared evenly: {dict(shares)}")
         await asyncio.sleep(POLL_S)
 
 
-def moved_text(handovers: Sequence[Mapping[str, Any]], expected: int) -> str:
-    """A sentence about what was handed over and how long the streams paused.
+async def _streams(control: BatonClient) -> list[dict[str, Any]]:
+    answer = await control.pages("/streams", "streams", "stream", {"group": DEFAULT_GROUP})
+    rows: list[dict[str, Any]] = answer["streams"]
+    return rows
 
-    >>> row = {"sessions": 12, "bytes": 3400, "pause_ms": 31, "warm": True}
-    >>> moved_text([row, row | {"pause_ms": 40}], 3)
-    'handed over 2 streams, 24 open sessions, 6.8 kB; the longest pause was 40 ms; 1 stream had to replay'
+
+async def _since(control: BatonClient, member: str) -> int | None:
+    """When the member joined (ms UTC); None if it is not there."""
+    answer = await control.get("/members", {"group": DEFAULT_GROUP})
+    return next((one["since"] for one in answer["members"] if one["id"] == member), None)
+
+
+async def _arrivals(control: BatonClient, before: int, streams: Collection[int]) -> list[dict[str, Any]]:
+    """How the streams came to their owners after the event `before`, oldest first.
+
+    Each is the event of a handover, or of a claim without one. Some are missing if they do not come in time.
     """
-    # a stream that moved without a handover was claimed and replayed
-    replayed = max(0, expected - len(handovers)) + sum(not row["warm"] for row in handovers)
-    replays = f"{replayed} stream{'' if replayed == 1 else 's'} had to replay"
-    if not handovers:
-        return replays if replayed else "nothing had to be handed over"
-    pauses = [row["pause_ms"] for row in handovers]
-    sessions = sum(row.get("sessions") or 0 for row in handovers)
-    cost = cost_text(len(handovers), sessions, sum(row.get("bytes") or 0 for row in handovers))
-    which = "the pause" if len(pauses) == 1 else "the longest pause"
-    return f"handed over {cost}; {which} was {max(pauses):g} ms" + (f"; {replays}" if replayed else "")
+    # control reads the events from Kafka, a moment after they have happened
+    deadline = time.monotonic() + EVENT_DELAY_S
+    while True:
+        found: dict[tuple[int, int], dict[str, Any]] = {}
+        for row in await _events_after(control, before):
+            # the handover's event follows that of its claim
+            if row["kind"] in ("claim", "handover") and row["stream"] in streams:
+                found[row["stream"], row["epoch"]] = row
+        # a claim that is warm was a handover, whose event follows
+        told = {row["stream"] for row in found.values() if row["kind"] == "handover" or not row.get("warm")}
+        if told >= set(streams) or time.monotonic() > deadline:
+            return list(found.values())
+        await asyncio.sleep(POLL_S)
+
+
+async def _newest_event(control: BatonClient) -> int:
+    events = await _events_after(control, -1)
+    return int(events[-1]["id"]) if events else -1
 
 
 async def _events_after(control: BatonClient, event_id: int) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from cli.commands.operations import cost_text
 from cli.demo.stages import Stage
 from cli.demo.truth import Findings
 from cli.terminal.output import print_table
@@ -23,6 +24,41 @@ ITEM_TABLES = {"items": "Top items", "entries": "Top entry items", "exits": "Top
 def step(sentence: str) -> None:
     """Prints one step of the script."""
     click.echo(click.style("▸ ", fg="cyan") + sentence)
+
+
+def moved_text(arrivals: Sequence[Mapping[str, Any]]) -> str:
+    """What moved, and how long it stood still, from the last event of each stream: `handover`, or `claim`.
+
+    >>> row = {"kind": "handover", "sessions": 12, "bytes": 3400, "pause_ms": 31, "warm": True}
+    >>> moved_text([row, row | {"pause_ms": 40}])
+    'handed over 2 streams, 24 open sessions, 6.8 kB, all warm; the longest pause was 40 ms'
+    >>> moved_text([row, {"kind": "claim", "warm": False}])
+    'handed over 1 stream, 12 open sessions, 3.4 kB; the pause was 31 ms; 1 stream had to replay'
+    """
+    handovers = [row for row in arrivals if row["kind"] == "handover"]
+    replayed = sum(not row.get("warm") for row in arrivals)
+    replays = f"{replayed} stream{'' if replayed == 1 else 's'} had to replay"
+    if not handovers:
+        return replays if replayed else "nothing had to be handed over"
+    pauses = [row["pause_ms"] for row in handovers]
+    sessions = sum(row.get("sessions") or 0 for row in handovers)
+    cost = cost_text(len(handovers), sessions, sum(row.get("bytes") or 0 for row in handovers))
+    which = "the pause" if len(pauses) == 1 else "the longest pause"
+    end = f"; {replays}" if replayed else ""
+    return f"handed over {cost}{'' if replayed else ', all warm'}; {which} was {max(pauses):g} ms{end}"
+
+
+def taken_over_text(sessions: int, claims: Sequence[Mapping[str, Any]], killed_at_ms: int) -> str:
+    """How the streams of a killed consumer, with that many open sessions, were opened again.
+
+    >>> taken_over_text(12, [{"at": 1_900, "warm": False}, {"at": 2_200, "warm": False}], 1_000)
+    'replayed 2 streams with 12 open sessions; the last was open again after 1.2 s'
+    """
+    if not claims:
+        return "none of its streams is open again yet"
+    streams = f"{len(claims)} stream{'' if len(claims) == 1 else 's'}"
+    waited_s = (max(row["at"] for row in claims) - killed_at_ms) / 1000
+    return f"replayed {streams} with {sessions} open sessions; the last was open again after {waited_s:.1f} s"
 
 
 def print_ownership(rows: Sequence[Mapping[str, Any]]) -> None:

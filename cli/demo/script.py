@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import click
@@ -16,8 +17,9 @@ from cli.commands.control import follow
 from cli.commands.jobs import run_job
 from cli.commands.runs import failure_of, path_of, progress_of
 from cli.demo import report
-from cli.demo.incidents import Quarters, run_incidents
+from cli.demo.incidents import run_incidents
 from cli.demo.log import DemoLog
+from cli.demo.pace import Pace
 from cli.demo.stages import Amount, inequalities, stages_of
 from cli.demo.truth import Findings, TruthCheck
 from cli.http.control import connect_to_control
@@ -32,13 +34,19 @@ from shared.model.names import DEFAULT_GROUP, Names
 
 CONSUMERS = 3
 """One is killed, another drains, and one is left to take over."""
+ENVIRONMENT = {"BATON_REST_S": "1"}
+"""Of all services. Incidents follow each other quickly; each would wait for the rest after the one before."""
 SETTLE_S = 60.0
 POLL_S = 0.25
 TOP = 5
 """Rows in each list of top items."""
 
 
-async def run_demo(log: DemoLog, options: StackOptions) -> list[str]:
+AtEnd = Callable[[Sequence[str]], Awaitable[None]]
+"""What happens between the report and the end of the stack; gets the faults."""
+
+
+async def run_demo(log: DemoLog, options: StackOptions, at_end: AtEnd | None = None) -> list[str]:
     """Runs the demo on a fresh stack and returns a sentence for every count that is not exact.
 
     Raises BatonError when a step fails altogether. Nothing is left running in either case.
@@ -47,20 +55,27 @@ async def run_demo(log: DemoLog, options: StackOptions) -> list[str]:
     report.step(f"{log.path} is a log of about {log.lines:,} lines ({log.form}, key {log.fields.key}){known}")
     report.step("starting ZooKeeper, Kafka, producer, consumers and control")
     async with LocalStack(options, _print_change) as stack:
-        # as a schedule would, while fragments arrive; its driver then waits for the other jobs
-        report.step("starting a run of the Spark job lake, which takes the sessions delivered so far")
-        early = await run_job(stack.control_url, "lake", DEFAULT_GROUP, {}, wait=False)
-        outcome = await _import(stack, log)
-        # with lines missing, every later count would differ as well: one reason is enough
-        if outcome.failure or not outcome.ok:
-            return [outcome.failure or "not every line was accepted: " + "; ".join(outcome.tally.sentences())]
-        streams = await _settled(stack)
-        report.print_ownership(streams["streams"])
-        _check(await follow(stack.control_url, path_of(early["id"]), progress_of))
-        results = await _run_jobs(stack, log.item_path)
-        report.print_reports(results["reports"])
-        read, findings = await _read_delivered(stack, log)
-        return _judge(streams, outcome, results, read, findings)
+        faults = await _run(stack, log)
+        if at_end is not None:
+            await at_end(faults)
+        return faults
+
+
+async def _run(stack: LocalStack, log: DemoLog) -> list[str]:
+    # as a schedule would, while fragments arrive; its driver then waits for the other jobs
+    report.step("starting a run of the Spark job lake, which takes the sessions delivered so far")
+    early = await run_job(stack.control_url, "lake", DEFAULT_GROUP, {}, wait=False)
+    outcome = await _import(stack, log)
+    # with lines missing, every later count would differ as well: one reason is enough
+    if outcome.failure or not outcome.ok:
+        return [outcome.failure or "not every line was accepted: " + "; ".join(outcome.tally.sentences())]
+    streams = await _settled(stack)
+    report.print_ownership(streams["streams"])
+    _check(await follow(stack.control_url, path_of(early["id"]), progress_of))
+    results = await _run_jobs(stack, log.item_path)
+    report.print_reports(results["reports"])
+    read, findings = await _read_delivered(stack, log)
+    return _judge(streams, outcome, results, read, findings)
 
 
 def _print_change(name: str, change: str) -> None:
@@ -73,7 +88,7 @@ def _print_change(name: str, change: str) -> None:
 async def _import(stack: LocalStack, log: DemoLog) -> Outcome:
     """Imports the log during the incidents and waits until every session is delivered."""
     report.step("importing over HTTP")
-    quarters = Quarters(log.lines)
+    pace = Pace(log.lines)
     options = ImportOptions(
         file=str(log.path),
         form=log.form,
@@ -81,15 +96,16 @@ async def _import(stack: LocalStack, log: DemoLog) -> Outcome:
         name=log.path.name,
         url=stack.producer_url,
         control=stack.control_url,
-        batch=500,
+        batch=pace.batch,
+        pace=pace.around,
         # nobody else uses this stack, so a log of today is closed too
         close=True,
         wait=True,
     )
-    incidents = asyncio.create_task(run_incidents(stack, quarters), name="incidents")
+    incidents = asyncio.create_task(run_incidents(stack, pace), name="incidents")
     try:
-        outcome = await run_import(options, lambda so_far: quarters.note(so_far.tally.accepted))
-        # after a failed import the quarter that an incident waits for may never arrive
+        outcome = await run_import(options)
+        # after a failed import the lines that an incident waits for may never arrive
         if outcome.ok:
             await incidents
     finally:

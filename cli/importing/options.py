@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cli.http.receipts import MarkerPosition
 from cli.importing.formats import Fields, Format
+from cli.importing.lanes import Post
 from cli.importing.tally import Tally
 from cli.terminal.exit_codes import ExitCode
 from shared.model.names import DEFAULT_GROUP
@@ -18,7 +20,7 @@ class ImportOptions:
 
     `marker`: close the sessions at the end of the log; `close`: even where others' sessions may still run.
     `state`: folder of the ledger; without one, nothing is known of earlier imports. `again`: ignore them.
-    `rejected`: file for the lines that are not accepted.
+    `rejected`: file for the lines that are not accepted. `pace`: makes of the post one that takes its time.
     """
 
     file: str
@@ -39,6 +41,7 @@ class ImportOptions:
     again: bool = False
     dry_run: bool = False
     rejected: Path | None = None
+    pace: Callable[[Post], Post] = lambda post: post
 
 
 @dataclass(slots=True, kw_only=True)

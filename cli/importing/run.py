@@ -144,7 +144,7 @@ async def _send(
             options.fields,
             name=booking.start.name,
             table=target.table,
-            post=_count_only if options.dry_run else producer.post_fragments,
+            post=_count_only if options.dry_run else options.pace(producer.post_fragments),
             lanes=options.lanes,
             limits=BatchLimits(fragments=options.batch),
             notes=booking.notes,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -19,9 +18,10 @@ from cli.stack.identity import identify
 from cli.stack.local import LocalStack, prepare
 from cli.stack.options import StackOptions, ports_of
 from cli.stack.probes import check_ports
-from cli.stack.secured import FOLDER, OPERATOR, StackLocks, is_secured
+from cli.stack.secured import is_secured
 from cli.stack.servers import LOOPBACK
 from cli.stack.state import load_state, lock_home
+from cli.stack.summary import summary_of
 from cli.stack.supervisor import last_line
 from cli.terminal.interrupts import INTERRUPTED, interruptible, say_interrupted
 from cli.terminal.options import home_option, option, port_offset_option, secure_option
@@ -103,44 +103,10 @@ async def _serve(options: StackOptions) -> None:
         click.echo(f"{time_text(time.time_ns() // 1_000_000)} {name} {change}")
 
     async with LocalStack(options, report):
-        click.echo(_summary(options))
+        click.echo(summary_of(options))
         click.echo("Ctrl-C stops everything")
         # until a signal cancels this task
         await asyncio.Event().wait()
-
-
-def _summary(options: StackOptions) -> str:
-    """The addresses of the stack, and what to export for commands that do not find it by themselves."""
-    addresses = {
-        "control": options.control_url,
-        "producer": options.producer_url,
-        "Kafka": options.kafka_address,
-        "ZooKeeper": options.zookeeper_address,
-        "logs": str(options.home / "logs"),
-    }
-    exports: dict[str, str] = {
-        "BATON_URL": options.control_url,
-        "BATON_PRODUCER_URL": options.producer_url,
-        "BATON_KAFKA": options.kafka_address,
-        "BATON_NAMESPACE": options.namespace,
-    }
-    if options.secure:
-        locks = StackLocks(folder=options.home / FOLDER, certificate_port=options.certificate_port)
-        exports |= locks.tls_environment(OPERATOR) | locks.kafka_environment(OPERATOR)
-        exports |= {"BATON_TOKEN_FILE": str(locks.token_file)}
-    # a home of another name is not searched for
-    found = (
-        f"in {options.home.parent} and below"
-        if options.home.name == ".baton"
-        else f"with BATON_HOME={shlex.quote(str(options.home))}"
-    )
-    return "\n".join(
-        [
-            *(f"  {name:<10} {address}" for name, address in addresses.items()),
-            f"`baton` finds this stack {found}; elsewhere, and for other programs:",
-            *(f"  export {name}={shlex.quote(value)}" for name, value in exports.items() if value),
-        ]
-    )
 
 
 def _detach(options: StackOptions) -> None:
@@ -162,7 +128,7 @@ def _detach(options: StackOptions) -> None:
     with interruptible(lambda: down if child.poll() is None else "the stack has stopped again"):
         is_ready = _wait_until_ready(child, options.home)
     if is_ready:
-        click.echo(_summary(options))
+        click.echo(summary_of(options))
         return
     # the child has already explained itself; its sentence is the last line of its log
     raise NotReady(last_line(log.read_bytes()).removeprefix("baton: ") or f"no output in {log}")

@@ -6,7 +6,10 @@ A long command wraps its work in `interruptible` with a summary. A command witho
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
+import signal
 from collections.abc import Callable, Iterator
 
 import click
@@ -32,3 +35,22 @@ def interruptible(summary: Callable[[], str]) -> Iterator[None]:
 def say_interrupted(summary: str) -> None:
     """Prints the summary of an interrupted command."""
     click.echo(f"baton: interrupted: {summary}", err=True)
+
+
+def signal_event() -> asyncio.Event:
+    """An event that SIGINT, SIGTERM and SIGHUP set, from now on; after that, SIGINT ends this process at once.
+
+    For the running event loop.
+    """
+    loop = asyncio.get_running_loop()
+    received = asyncio.Event()
+
+    def on_interrupt() -> None:
+        if received.is_set():
+            os._exit(INTERRUPTED)
+        received.set()
+
+    loop.add_signal_handler(signal.SIGINT, on_interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, received.set)
+    return received

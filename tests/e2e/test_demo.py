@@ -7,10 +7,13 @@ import contextlib
 import re
 import signal
 import sys
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from cli.http.client import connect
 from cli.stack.options import StackOptions, ports_of
 from cli.stack.probes import check_ports
 from cli.terminal.exit_codes import ExitCode
@@ -19,24 +22,42 @@ from tests.servers import free_port_offset
 from tests.waiting import DEADLINE_S
 
 EXACT = "missing 0, extra 0, different 0"
+MOVED = r"  (handed over \d+ streams?, |\d+ streams? had to replay)"
 
 
-async def test_a_demo_is_exact_and_leaves_nothing_running(tmp_path: Path) -> None:
-    """Made-up visits come out exactly, although a consumer is killed on the way."""
+async def test_a_demo_is_exact_and_stays_until_it_is_stopped(tmp_path: Path) -> None:
+    """Made-up visits come out exactly, although streams move with open sessions and a consumer is killed.
+
+    With --stay the stack goes on after the report, and `baton down` ends it. The exit code is the verdict's.
+    """
     offset = free_port_offset()
+    control = f"http://127.0.0.1:{8000 + offset}"
 
-    code, out, err = await demo(tmp_path, offset, "--visitors", "150", "--seed", "7")
+    async with started_demo(tmp_path, offset, "--visitors", "150", "--seed", "7", "--stay") as process:
+        out = await read_until("stops everything", process)
+        async with connect(control, patience_s=DEADLINE_S) as client:
+            group = await client.get("/streams", {"group": "default"})
+        down, _, _ = await baton("down", "--home", str(tmp_path / "home"))
+        rest, err = await process.communicate()
 
-    assert (code, err) == (0, "")
-    assert "moving stream 0 to consumer-" in out
+    assert (down, process.returncode, err) == (0, 0, b"")
+    assert (group["totals"]["sessions"] > 0, group["totals"]["open_sessions"]) == (True, 0)
     # the plan may exchange streams, and on a busy machine one may have to replay
-    assert re.search(r"live\n  (handed over [12] streams?,|[12] streams? had to replay)", out), out
+    assert re.search(rf"moving stream \d+ to consumer-0, live\n{MOVED}", out), out
     assert "killing consumer-1 with SIGKILL" in out
     assert "consumer-1 died (SIGKILL)" in out
-    assert "draining consumer-2" in out
+    assert re.search(r"replayed 8 streams with \d+ open sessions; the last was open again after", out), out
+    assert re.search(rf"consumer-1 is back, .*\n{MOVED}", out), out
+    assert re.search(rf"draining consumer-2\n{MOVED}", out), out
+    # the log is held back meanwhile, so its sessions are open
+    carried = re.findall(r"(\d+) open sessions", out)
+    assert len(carried) == 4, out
+    assert any(map(int, carried)), out
     assert f"audit: {EXACT}" in out
     assert f"truth: {EXACT}" in out
     assert "Everything is exact" in out
+    assert f"console    {control}/" in out
+    assert "zookeeper stopped" in rest.decode()
     assert_nothing_runs(tmp_path, offset)
 
 
@@ -53,28 +74,18 @@ async def test_a_demo_of_a_real_log_is_exact_on_a_secured_stack(tmp_path: Path, 
     assert f"control is ready at https://127.0.0.1:{8000 + offset}" in out
     assert f"audit: {EXACT} (2,989 sessions judged, recomputed in Spark from 30,969 fragments)" in out
     assert "/images/NASA-logosmall.gif" in out
+    assert "`make demo ARGS=--stay`" in out
+    assert f"The console is then at https://127.0.0.1:{8000 + offset}/" in out
     assert_nothing_runs(tmp_path, offset)
 
 
 async def test_a_stopped_demo_leaves_nothing_running(tmp_path: Path) -> None:
     """SIGTERM in the middle stops everything in order, and the exit code says that nothing was proven."""
     offset = free_port_offset()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-u", "-m", "cli.main", "demo", "--visitors", "50"),
-        *("--home", str(tmp_path / "home"), "--port-offset", str(offset)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            while "kafka is ready" not in (line := (await process.stdout.readline()).decode()):
-                assert line, "the demo has ended before Kafka was ready"
-            process.send_signal(signal.SIGTERM)
-            out, err = await process.communicate()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+    async with started_demo(tmp_path, offset, "--visitors", "50") as process:
+        await read_until("kafka is ready", process)
+        process.send_signal(signal.SIGTERM)
+        out, err = await process.communicate()
 
     assert process.returncode == 1
     assert "zookeeper stopped" in out.decode()
@@ -110,6 +121,33 @@ async def test_a_demo_does_not_mix_with_other_data(tmp_path: Path) -> None:
 async def demo(folder: Path, offset: int, *arguments: str) -> tuple[int, str, str]:
     """A demo in a home inside the folder."""
     return await baton("demo", "--home", str(folder / "home"), "--port-offset", str(offset), *arguments)
+
+
+@contextlib.asynccontextmanager
+async def started_demo(folder: Path, offset: int, *arguments: str) -> AsyncIterator[Process]:
+    """A running demo in a home inside the folder; it is killed if it has not ended after the block."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-u", "-m", "cli.main", "demo", *arguments),
+        *("--home", str(folder / "home"), "--port-offset", str(offset)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(4 * DEADLINE_S):
+            yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+
+
+async def read_until(words: str, process: Process) -> str:
+    """What the process prints, up to the line with these words."""
+    assert process.stdout is not None
+    out = ""
+    while words not in (line := (await process.stdout.readline()).decode()):
+        assert line, f"the demo has ended before it printed {words!r}: {out}"
+        out += line
+    return out + line
 
 
 def assert_nothing_runs(folder: Path, offset: int) -> None:

@@ -18,7 +18,7 @@ from cli.stack.faults import AlreadyRunning, JavaMissing
 from cli.stack.identity import Identity, identify
 from cli.stack.options import StackOptions
 from cli.stack.state import StackState, lock_home, save_state
-from cli.stack.up_command import _summary
+from cli.stack.summary import summary_of
 from cli.terminal.local_stack import find_home, find_stack
 from cli.terminal.options import kafka_options, namespace_option, url_option
 from shared.kafka.access import KafkaAccess
@@ -247,7 +247,7 @@ def test_streams_need_no_address_beside_a_stack(home: Path) -> None:
 
 def test_up_prints_what_to_export() -> None:
     """For commands elsewhere and for other programs, whole at any width."""
-    text = _summary(
+    text = summary_of(
         StackOptions(home=Path("/a/very/long/" + "path/" * 30 + ".baton"), port_offset=100, namespace="x")
     )
 
@@ -257,3 +257,4 @@ def test_up_prints_what_to_export() -> None:
     )
     assert "  export BATON_KAFKA=127.0.0.1:9192\n  export BATON_NAMESPACE=x" in text
     assert "/a/very/long/" + "path/" * 30 + ".baton/logs" in text
+    assert "  console    http://127.0.0.1:8100/\n" in text
