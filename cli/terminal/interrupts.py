@@ -38,7 +38,7 @@ def say_interrupted(summary: str) -> None:
 
 
 def signal_event() -> asyncio.Event:
-    """An event that SIGINT, SIGTERM and SIGHUP set, from now on; after that, SIGINT ends this process at once.
+    """An event that SIGINT, SIGTERM and SIGHUP set, from now on; a SIGINT after that ends this process.
 
     For the running event loop.
     """

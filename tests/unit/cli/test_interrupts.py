@@ -25,6 +25,7 @@ from cli.importing.tally import Tally
 from cli.main import cli as baton_cli
 from cli.main import main
 from cli.rejects.replay import Replayed
+from cli.terminal.interrupts import signal_event
 from tests.unit.cli.fake_services import InMemoryControl, InMemoryProducer, baton
 
 OPERATION = {
@@ -241,3 +242,20 @@ def test_every_other_command_ends_with_130(
 
     assert ended.value.code == 130
     assert capsys.readouterr().err.strip() == "baton: interrupted"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_a_command_can_wait_for_the_signal_that_ends_it(number: signal.Signals) -> None:
+    """Without an interruption: what comes after the wait is the command's ordinary end."""
+    loop = asyncio.get_running_loop()
+    try:
+        received = signal_event()
+        assert not received.is_set()
+
+        signal.raise_signal(number)
+
+        async with asyncio.timeout(10):
+            await received.wait()
+    finally:
+        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.remove_signal_handler(one)
