@@ -46,6 +46,7 @@ class SimulatedCluster:
     ) -> None:
         self._random = random.Random(seed)
         self._streams = streams
+        self._table = initial_table(streams).encode().decode()
         self._members = [f"edge-{n:02d}" for n in range(members)]
         self._changes = round(changes_per_s * REFRESH_S)
         self._feed = feed
@@ -71,7 +72,7 @@ class SimulatedCluster:
         view = self._view()
         return Cluster(
             count=self._streams,
-            stream_table=initial_table(self._streams).encode().decode(),
+            stream_table=self._table,
             groups={DEFAULT_GROUP: Group(settings=GroupSettings(), view=view)},
             producers={"web-1": ProducerNode(address="http://10.0.4.2:8000", pid=7, since=self._since)},
         )
@@ -236,6 +237,7 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
     from services.control.live.actions import Actions
     from services.control.live.cluster_view import ClusterView
     from services.control.live.effects import Effects
+    from services.control.live.history import History
     from services.control.live.operations import Operations
     from shared.model.names import Names
     from tests.fakes.coordinator import InMemoryZooKeeper, ZnodeStore
@@ -266,6 +268,7 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
         timeout_s=120,
         look_every_s=REFRESH_S,
     )
+    history = History(view, list, lambda _: None, writer="simulated")
     schedules = [Schedule(jobs=("lake", "reports"), every_s=900), Schedule(jobs=("audit",), every_s=21_600)]
     with tempfile.TemporaryDirectory() as lake:
         write_lake(Path(lake), streams)
@@ -280,11 +283,14 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
             actions=actions,
             schedules=schedules,
             now_ms=wall_ms,
+            history=history,
+            paint_s=REFRESH_S,
         )
         config = uvicorn.Config(app, "127.0.0.1", port, log_level="warning", lifespan="off", loop="uvloop")
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(view.run())
             tasks.create_task(operations.run())
+            tasks.create_task(history.run())
             await uvicorn.Server(config).serve()
 
 

@@ -7,9 +7,11 @@ threshold for lag: only how lag and commits move over a window counts. Where its
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import eq
 from typing import Literal
 
 Status = Literal["OK", "WARN", "STOP", "STALL", "REWIND"]
@@ -46,9 +48,10 @@ def status_for(samples: Sequence[Sample], *, window_ms: int) -> Status:
     'STOP'
     """
     newest, oldest = samples[-1], samples[0]
-    if newest.lag < 0 or any(later.position < earlier.position for earlier, later in pairwise(samples)):
+    positions = [sample.position for sample in samples]
+    if newest.lag < 0 or positions != sorted(positions):
         return "REWIND"
-    if any(sample.lag == 0 for sample in samples) or newest.at_ms - oldest.at_ms < window_ms:
+    if any(map(eq, positions, [sample.end for sample in samples])) or newest.at_ms - oldest.at_ms < window_ms:
         return "OK"
     if newest.commit == oldest.commit:
         return "STOP"
@@ -59,5 +62,11 @@ def status_for(samples: Sequence[Sample], *, window_ms: int) -> Status:
 
 def _falls_behind(samples: Sequence[Sample]) -> bool:
     # only samples at which the position advanced: between commits lag only grows
-    lags = [later.lag for earlier, later in pairwise(samples) if later.position > earlier.position]
-    return len(lags) >= MIN_COMMITS and all(later > earlier for earlier, later in pairwise(lags))
+    commits, lag_after = 0, math.inf
+    for later, earlier in pairwise(reversed(samples)):
+        if later.position > earlier.position:
+            # backwards, as most streams have a commit that left less lag among their last ones
+            if later.lag >= lag_after:
+                return False
+            commits, lag_after = commits + 1, later.lag
+    return commits >= MIN_COMMITS

@@ -155,19 +155,21 @@ def app_on(
     access: Access | None = None,
     owners: OwnerSource | None = None,
     records: RecordSource | None = None,
+    history: History | None = None,
+    paint_s: float = 0.01,
 ) -> FastAPI:
     """The app on a view and a feed; `operations` may be those of another world."""
     spare, tables = OperatorsWorld(), TableReader(Lake(lake, ""))
     operations = operations or spare.operations
     registry = registry_for(view, runner, feed)
     work = WorkLog(lambda: work_in(runner.runs(), operations.all(), now_ms()))
-    history = History(view, list, lambda _: None, writer="here")
+    history = history or History(view, list, lambda _: None, writer="here")
     history.step()
     problems = Problems(view, runner, list)
     return create_app(
         view=view,
         feed=feed,
-        hub=LiveHub(scene_of(view, problems, now_ms), feed, every_s=0.01, work=work),
+        hub=LiveHub(scene_of(view, problems, now_ms), feed, every_s=paint_s, work=work),
         operations=operations,
         actions=actions or spare.actions,
         runner=runner,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from itertools import pairwise
+
 import pytest
 
 from services.control.core.burrow import Sample, Status, status_for
@@ -55,3 +58,46 @@ def test_a_new_owners_commit_counts() -> None:
     rows = [Sample(at_ms=n * 1000, position=10, end=20, commit=(n // 3, 7)) for n in range(6)]
 
     assert status_for(rows, window_ms=WINDOW_MS) == "STALL"
+
+
+def test_the_status_is_what_the_rules_say_of_every_sample() -> None:
+    """However it is computed, the status is what follows from a plain reading of Burrow's rules."""
+    found = set()
+    for seed in range(3_000):
+        rows = random_samples(random.Random(seed))
+
+        status = status_for(rows, window_ms=WINDOW_MS)
+
+        assert status == plain_status(rows), f"seed {seed}"
+        found.add(status)
+
+    assert found == {"OK", "WARN", "STOP", "STALL", "REWIND"}
+
+
+def random_samples(chance: random.Random) -> list[Sample]:
+    """One to nine samples whose positions mostly advance and whose ends grow at one of three paces."""
+    position, seq, rows, pace = 10, 1, [], chance.choice((0, 4, 12))
+    end = position + chance.randrange(20)
+    back = chance.choice((0, 0, 0, 1))
+    advance = chance.choice((0, 6))
+    for _ in range(chance.randrange(1, 10)):
+        rows.append((position, end, seq))
+        end += chance.randrange(pace + 1)
+        seq += chance.randrange(2)
+        position = max(0, min(position + chance.randint(-back, advance), end + back))
+    return samples(*rows)
+
+
+def plain_status(rows: list[Sample]) -> Status:
+    """The rules, word for word and over all samples."""
+    if rows[-1].lag < 0 or any(later.position < earlier.position for earlier, later in pairwise(rows)):
+        return "REWIND"
+    if any(row.lag == 0 for row in rows) or rows[-1].at_ms - rows[0].at_ms < WINDOW_MS:
+        return "OK"
+    if rows[-1].commit == rows[0].commit:
+        return "STOP"
+    if rows[-1].position == rows[0].position:
+        return "STALL"
+    lags = [later.lag for earlier, later in pairwise(rows) if later.position > earlier.position]
+    grows = all(later > earlier for earlier, later in pairwise(lags))
+    return "WARN" if len(lags) >= 3 and grows else "OK"
