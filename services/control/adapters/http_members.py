@@ -20,6 +20,7 @@ from shared.service.tls import TlsFiles, client_context
 
 ANSWER_TIMEOUT_S = 2.0
 
+HttpClient = httpx.AsyncClient
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 

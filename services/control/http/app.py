@@ -9,6 +9,8 @@ request.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
 
 import prometheus_client
 from fastapi import FastAPI
@@ -42,25 +44,31 @@ from services.control.ports import JobRunner, TableSource
 from shared.service.api_docs import NO_DOCS, install_docs
 from shared.service.http import HeadAnswers, install_health, install_problems
 
+RESOURCES: Final = (
+    *(streams, cluster, events, operations_api, jobs, tables, lookup, login, history_api, problems_api),
+)
 
-def create_app(
-    *,
-    view: ClusterView,
-    feed: EventFeed,
-    hub: LiveHub,
-    operations: Operations,
-    actions: Actions,
-    runner: JobRunner,
-    lake: TableSource,
-    look_up: LookUp,
-    freshness: Callable[[], list[FreshnessRow]],
-    history: History,
-    problems: Problems,
-    scheduler: Scheduler,
-    registry: prometheus_client.CollectorRegistry,
-    hosts: Iterable[str],
-    access: Access,
-) -> FastAPI:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the face shows and passes on."""
+
+    view: ClusterView
+    feed: EventFeed
+    hub: LiveHub
+    operations: Operations
+    actions: Actions
+    runner: JobRunner
+    lake: TableSource
+    look_up: LookUp
+    freshness: Callable[[], list[FreshnessRow]]
+    history: History
+    problems: Problems
+    scheduler: Scheduler
+    registry: prometheus_client.CollectorRegistry
+
+
+def create_app(parts: Parts, *, hosts: Iterable[str], access: Access) -> FastAPI:
     """Control as an ASGI app under loopback names, IP addresses and `hosts`, for whom `access` lets in."""
     app = FastAPI(
         title="Baton control",
@@ -74,31 +82,45 @@ def create_app(
     app.add_middleware(Guard, hosts=hosts)  # the last one stands in front
     install_problems(app)
     install_docs(app)
-    install_health(app, lambda: [*view.complaints(), *access.complaints()], registry, remarks=access.remarks)
+
+    def complaints() -> list[str]:
+        return [*parts.view.complaints(), *access.complaints()]
+
+    install_health(app, complaints, parts.registry, remarks=access.remarks)
     app.include_router(login.access_routes(access))
-    app.include_router(streams.streams_routes(view))
-    app.include_router(cluster.cluster_routes(view))
-    app.include_router(events.events_routes(feed, view.check_group))
-    app.include_router(operations_api.operations_routes(operations))
-    app.include_router(jobs.jobs_routes(view, runner, actions))
-    app.include_router(jobs.runs_routes(runner, actions))
-    app.include_router(jobs.schedules_routes(scheduler))
-    app.include_router(tables.tables_routes(lake, freshness))
-    app.include_router(lookup.lookup_routes(look_up))
-    assets = Assets()
-    pages = Pages(assets)
-    console = Console(view, feed, hub, history, problems, look_up, pages, is_read_only=access.is_read_only)
-    app.include_router(console_routes(console, assets))
-    app.include_router(look_up_routes(console))
-    app.include_router(job_pages_routes(JobPages(console, runner, scheduler, actions)))
-    app.include_router(action_pages_routes(ActionPages(console, operations)))
-    app.include_router(history_api.history_routes(history))
-    app.include_router(problems_api.problems_routes(problems))
-    resources = [streams, cluster, events, operations_api, jobs, tables, lookup, login, history_api]
-    resources.append(problems_api)
+    app.include_router(streams.streams_routes(parts.view))
+    app.include_router(cluster.cluster_routes(parts.view))
+    app.include_router(events.events_routes(parts.feed, parts.view.check_group))
+    app.include_router(operations_api.operations_routes(parts.operations))
+    app.include_router(jobs.jobs_routes(parts.view, parts.runner, parts.actions))
+    app.include_router(jobs.runs_routes(parts.runner, parts.actions))
+    app.include_router(jobs.schedules_routes(parts.scheduler))
+    app.include_router(tables.tables_routes(parts.lake, parts.freshness))
+    app.include_router(lookup.lookup_routes(parts.look_up))
+    app.include_router(history_api.history_routes(parts.history))
+    app.include_router(problems_api.problems_routes(parts.problems))
+    _install_console(app, parts, is_read_only=access.is_read_only)
     install_schemas(
         app,
-        answered=[struct for resource in resources for struct in resource.ANSWERED],
+        answered=[struct for resource in RESOURCES for struct in resource.ANSWERED],
         taken=[operations_api.OperationRequest],
     )
     return app
+
+
+def _install_console(app: FastAPI, parts: Parts, *, is_read_only: bool) -> None:
+    assets = Assets()
+    console = Console(
+        parts.view,
+        parts.feed,
+        parts.hub,
+        parts.history,
+        parts.problems,
+        parts.look_up,
+        Pages(assets),
+        is_read_only=is_read_only,
+    )
+    app.include_router(console_routes(console, assets))
+    app.include_router(look_up_routes(console))
+    app.include_router(job_pages_routes(JobPages(console, parts.runner, parts.scheduler, parts.actions)))
+    app.include_router(action_pages_routes(ActionPages(console, parts.operations)))

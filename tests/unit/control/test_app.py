@@ -15,7 +15,7 @@ from services.control.core.jobs import JOBS, parse_parameters
 from services.control.core.runs import JobAlreadyRunning, LogPart, Run, RunState, Submission, UnknownRun
 from services.control.core.schedules import Retry, Schedule
 from services.control.http.api.access.access import Access
-from services.control.http.app import create_app
+from services.control.http.app import Parts, create_app
 from services.control.http.console.live import LiveHub
 from services.control.http.console.routes import scene_of
 from services.control.http.console.work import WorkLog, work_in
@@ -166,7 +166,7 @@ def app_on(
     history = history or History(view, list, lambda _: None, writer="here")
     history.step()
     problems = Problems(view, runner, list)
-    return create_app(
+    parts = Parts(
         view=view,
         feed=feed,
         hub=LiveHub(scene_of(view, problems, now_ms), feed, every_s=paint_s, work=work),
@@ -182,9 +182,9 @@ def app_on(
         problems=problems,
         scheduler=Scheduler(schedules, runner, view, Retry(most=2, pause_s=60), now_ms=now_ms),
         registry=registry,
-        hosts=["control", "testserver"],  # the second one is schemathesis
-        access=access or Access(is_open=True),  # schemathesis has no address
     )
+    # schemathesis calls control `testserver`, and has no address
+    return create_app(parts, hosts=["control", "testserver"], access=access or Access(is_open=True))
 
 
 async def face_of(sources: Sources, *, is_read: bool = True) -> Face:
