@@ -86,3 +86,14 @@ def test_filters_are_in_the_address(page: Page, baton: RunningBaton) -> None:
     page.click("input[name=colour][value=lag]")
     page.until("new URLSearchParams(location.search).get('colour') === 'lag'")
     assert "find=7" in page.run("return location.search")
+
+
+def test_streams_by_number_keep_their_places_and_show_whose_they_are(page: Page, baton: RunningBaton) -> None:
+    """Choosing a member outlines its streams; one that moves is ringed where it stands."""
+    page.go(f"{OWNERSHIP}?by=streams&find=consumer-1")
+    outlined = "[...document.querySelectorAll('.bead.chosen')].map((bead) => Number(bead.id.slice(1)))"
+    owned = [row["stream"] for row in baton.streams()["streams"] if row["owner"] == "consumer-1"]
+    assert page.run(f"return {outlined}") == owned
+    target = baton.move(9)
+    page.until(f"document.querySelector('#b9').dataset.owner === '{target}'")
+    assert page.run("return [...document.querySelectorAll('.bead')].map((b) => b.id)")[9] == "b9"

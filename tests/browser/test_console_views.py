@@ -9,6 +9,7 @@ from tests.browser.page import SIZES, THEMES, Page
 VIEWS = {
     "overview": "/",
     "ownership": "/console/ownership",
+    "by-stream": "/console/ownership?by=streams",
     "stream": "/console/streams/3",
     "movements": "/console/movements?since=all",
     "sessions": "/console/sessions?find=visitor-3",

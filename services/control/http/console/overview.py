@@ -58,7 +58,19 @@ def group_tiles(history: GroupHistory, facts: Mapping[str, str], lag_ms: Number)
         Tile(fact=fact, label=label, value=facts[fact], unit=unit, range=range_text(column), series=series)
         for fact, label, unit, series, column in tiles
     ]
-    return [*of_group, _refused(history.refused_per_s)]
+    return [*of_group, _refused(history.refused_per_s), _lake(history.lake_behind_s)]
+
+
+def _lake(behind_s: Column) -> Tile:
+    """How far the lake is behind the delivered sessions."""
+    now = _last(behind_s)
+    return Tile(
+        label="Lake behind",
+        value="" if now is None else span(now * 1000) if now >= 1 else "0 s",
+        unit="not known yet" if now is None else "",
+        range="",
+        series="lake_behind_s",
+    )
 
 
 def _refused(by_reason: Mapping[str, Column]) -> Tile:

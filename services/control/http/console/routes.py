@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -156,6 +156,7 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
         request: Request,
         group: Group = DEFAULT_GROUP,
         colour: Colour = "lag",
+        by: Literal["members", "streams"] = "members",
         find: Annotated[str, Query(max_length=300)] = "",
         offset: Annotated[int, Query(ge=0)] = 0,
     ) -> Response:
@@ -170,6 +171,7 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
                 scene, "ownership", live=f"&colour={colour}", streams=[row.stream for row in shown]
             ),
             map=drawn,
+            by=by,
             legend=legend(drawn.beads, drawn.scale),
             may_act=console.may(request, "operate"),
             pause=console.view.group(group).view.pause,

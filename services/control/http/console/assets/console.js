@@ -114,6 +114,7 @@
     setText($("span", bead), text);
     $(".i", bead)?.remove();
     if (status !== "OK") bead.prepend(icon(status));
+    if (map.dataset.map === "order") return changeOwner(bead, stream, member);
     clearTimeout(losing.get(stream));
     const row = bead.closest("[data-member]");
     if (row.dataset.member === (member ?? "")) return;
@@ -126,6 +127,15 @@
     if (map.dataset.map === "wires") $(`[data-w="${stream}"]`, target).append(bead);
     else insertByNumber(bead, target);
     moved.push({ stream, bead, before, from: row.dataset.member, to: member });
+  }
+
+  const ownerOf = (bead) => bead.dataset.owner ?? bead.closest("[data-member]").dataset.member;
+
+  // where streams stand by number, none changes its place
+  function changeOwner(bead, stream, member) {
+    if (bead.dataset.owner === (member ?? "")) return;
+    bead.dataset.owner = member ?? "";
+    if (member) ring({ stream, bead });
   }
 
   function insertByNumber(bead, row) {
@@ -225,7 +235,7 @@
     setTimeout(() => pauses.delete(event.stream), 10000);
     const bead = document.getElementById("b" + event.stream);
     // the recipient tells the pause after its first record, so the bead has often arrived before
-    if (bead?.closest("[data-member]").dataset.member === event.to) ring({ stream: event.stream, bead });
+    if (bead && ownerOf(bead) === event.to) ring({ stream: event.stream, bead });
   }
 
   if (feed) {
@@ -262,7 +272,7 @@
     const beads = all(".bead");
     for (const bead of beads) {
       const isStream = text !== "" && bead.id === "b" + text;
-      const isMember = text !== "" && bead.closest("[data-member]").dataset.member === text;
+      const isMember = text !== "" && ownerOf(bead) === text;
       bead.classList.toggle("chosen", isStream || isMember);
     }
   }
@@ -315,7 +325,7 @@
   }
   function beside(row, way) {
     const x = document.activeElement.getBoundingClientRect().left;
-    for (let next = row[way]; next; next = next[way]) {
+    for (let next = row?.[way]; next; next = next[way]) {
       const beads = all(".bead", next);
       if (beads.length)
         return beads.sort((a, b) => Math.abs(a.getBoundingClientRect().left - x) - Math.abs(b.getBoundingClientRect().left - x))[0];
