@@ -11,6 +11,7 @@ import pytest
 
 from services.consumer.handover.messages import decompress
 from services.control.adapters.http_drain import HttpDrain
+from services.control.adapters.signed_requests import SignedRequests
 from shared.model.secrets import Secrets
 from tests.integration.handover_ends import SECRETS, plain_client, sent, serving
 from tests.peers_contract import Donation
@@ -31,7 +32,7 @@ async def test_a_captured_drain_drains_nobody_else_and_nobody_again() -> None:
 
     async with serving("a") as a, serving("b") as b, serving("c") as c:
         async with httpx.AsyncClient(event_hooks={"request": [capture]}) as http:
-            await HttpDrain(http, _secrets).drain("default", "a", a.address, "an upgrade")
+            await HttpDrain(SignedRequests(http, _secrets)).drain("default", "a", a.address, "an upgrade")
         (request,) = captured
         async with plain_client() as client:
             answers = [

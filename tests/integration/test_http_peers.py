@@ -13,6 +13,7 @@ from services.consumer.adapters.http_peers import HttpPeers
 from services.consumer.core.handover.rules import BundleRequest
 from services.consumer.core.handover.sent import take_delta
 from services.control.adapters.http_drain import HttpDrain
+from services.control.adapters.signed_requests import SignedRequests
 from shared.errors import PeerUnavailable
 from shared.model.secrets import Secrets
 from shared.service.signing import Envelope, digest_of, new_nonce
@@ -141,7 +142,7 @@ async def test_a_drain_starts_and_is_answered_at_once(body: bytes, why: str) -> 
 async def test_a_drain_can_be_taken_back() -> None:
     """By control's other request; a member that does not drain refuses, and says so."""
     async with serving("b") as b, httpx.AsyncClient() as http:
-        control = HttpDrain(http, _secrets)
+        control = HttpDrain(SignedRequests(http, _secrets))
         with pytest.raises(PeerUnavailable, match="b does not undrain: b is not draining"):
             await control.undrain("default", "b", b.address, "too early")
         await control.drain("default", "b", b.address, "an upgrade")

@@ -11,6 +11,7 @@ from services.control.adapters.http_drain import HttpDrain
 from services.control.adapters.http_members import HttpMembers, http_client
 from services.control.adapters.http_producers import HttpProducers
 from services.control.adapters.kafka_offsets import KafkaOffsets
+from services.control.adapters.signed_requests import SignedRequests
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
 from services.control.adapters.zookeeper_operations import ZooKeeperOperations
 from services.control.adapters.zookeeper_pause import ZooKeeperPause
@@ -70,7 +71,8 @@ async def control(found: Group, zookeeper: str) -> AsyncIterator[Control]:
         http = await stack.enter_async_context(http_client())
         cluster = ZooKeeperCluster(znodes, where.names)
         members, pins = HttpMembers(http), ZooKeeperPins(znodes, where.names)
-        drain = HttpDrain(http, lambda: ensure_secrets(znodes, where.names, ""), where.names.namespace)
+        signed = SignedRequests(http, lambda: ensure_secrets(znodes, where.names, ""), where.names.namespace)
+        drain = HttpDrain(signed)
         producers = HttpProducers(http)
         view = ClusterView(
             cluster, offsets, members, producers, where.names, refresh_s=0.1, status_window_s=20.0

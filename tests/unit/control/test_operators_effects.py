@@ -8,7 +8,8 @@ import httpx
 import msgspec
 import pytest
 
-from services.control.adapters.http_drain import SENDER, HttpDrain
+from services.control.adapters.http_drain import HttpDrain
+from services.control.adapters.signed_requests import SENDER, SignedRequests
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
 from shared.errors import Conflict, PeerUnavailable, ZooKeeperUnavailable
 from shared.model.names import Names
@@ -145,7 +146,7 @@ class Member:
     async def drain(self) -> None:
         """Sends it the request to drain."""
         http = httpx.AsyncClient(transport=httpx.MockTransport(self))
-        drain = HttpDrain(http, _secrets, "x", wall_ms=lambda: AT_MS)
+        drain = HttpDrain(SignedRequests(http, _secrets, "x", wall_ms=lambda: AT_MS))
         await drain.drain("default", "m1", "http://m1:8010", "drained by an operator")
 
 

@@ -7,7 +7,12 @@
   const sync = uPlot.sync("hour");
   const charts = [];
   const figures = [...box.querySelectorAll("[data-series]")];
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  // a canvas knows no variables, so an element says which colour one stands for in this theme
+  const probe = document.head.appendChild(document.createElement("meta"));
+  function colour(name) {
+    probe.style.color = `var(${name})`;
+    return getComputedStyle(probe).color;
+  }
   const clock = (at) => new Date(at * 1000).toISOString().slice(11, 16);
   const number = (value) => (value === null || value === undefined ? "" : value > 0 && value < 100 && value % 1
     ? value.toFixed(1) : Math.round(value).toLocaleString("en-US"));
