@@ -12,7 +12,10 @@ from services.control.http.console.words import clock, count, per_second, plural
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """A number with its hour. `fact` names what keeps it current; `range`: from the least to the most."""
+    """A number with its hour. `fact` names what keeps it current; `range`: from the least to the most.
+
+    `has_value`: the number of now stands above the hour.
+    """
 
     label: str
     series: str
@@ -20,6 +23,7 @@ class Tile:
     fact: str = ""
     value: str = ""
     unit: str = ""
+    has_value: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +71,6 @@ def _lake(behind_s: Column) -> Tile:
     return Tile(
         label="Lake behind",
         value="" if now is None else span(now * 1000) if now >= 1 else "0 s",
-        unit="not known yet" if now is None else "",
         range="",
         series="lake_behind_s",
     )
@@ -94,7 +97,10 @@ def stream_tiles(history: StreamHistory) -> list[Tile]:
         ("Fragments in, per second", "rate", history.rate),
         ("Open sessions", "open_sessions", history.open_sessions),
     )
-    return [Tile(label=label, range=range_text(column), series=series) for label, series, column in columns]
+    return [
+        Tile(label=label, range=range_text(column), series=series, has_value=False)
+        for label, series, column in columns
+    ]
 
 
 def range_text(column: Sequence[Number]) -> str:
