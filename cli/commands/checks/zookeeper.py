@@ -67,13 +67,16 @@ def _judge_majority(findings: list[Finding]) -> list[Finding]:
 async def connected_to(servers: str, access: AccessSource | None) -> AsyncIterator[ZooKeeper]:
     """A client, open during the block. Raises ZooKeeperUnavailable."""
     # it would log each attempt; the findings say what matters
-    logging.getLogger("shared.zookeeper").setLevel(logging.CRITICAL)
+    chatty = logging.getLogger("shared.zookeeper")
+    level = chatty.level
+    chatty.setLevel(logging.CRITICAL)
     client = ZooKeeper(servers, SESSION_TIMEOUT_S, access)
     try:
         await client.connect(CONNECT_S)
         yield client
     finally:
         await client.close()
+        chatty.setLevel(level)
 
 
 async def check_znodes(servers: str, access: AccessSource | None, names: Names) -> list[Finding]:
