@@ -129,15 +129,22 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
     """The routes of all pages and of their live messages."""
     routes = APIRouter(include_in_schema=False)
     routes.include_router(assets_routes(assets))
-    pages, read = console.pages, console.scene
+    _overview(routes, console)
+    _ownership(routes, console)
+    _stream(routes, console)
+    _movements(routes, console)
+    _live(routes, console)
+    return routes
 
+
+def _overview(routes: APIRouter, console: Console) -> None:
     @routes.get("/")
     async def overview(request: Request, group: Group = DEFAULT_GROUP) -> Response:
-        scene = read(group)
+        scene = console.scene(group)
         found = console.problems.of_group(group)
         common = console.common(scene, "overview")
         worst_ms = max((row.lag_ms for row in scene.rows if row.lag_ms is not None), default=None)
-        return pages.page(
+        return console.pages.page(
             request,
             "overview.html",
             **common,
@@ -151,6 +158,8 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
             causes=by_cause(console.movements(group))[:LATEST],
         )
 
+
+def _ownership(routes: APIRouter, console: Console) -> None:
     @routes.get("/console/ownership")
     async def ownership(
         request: Request,
@@ -160,11 +169,11 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
         find: Annotated[str, Query(max_length=300)] = "",
         offset: Annotated[int, Query(ge=0)] = 0,
     ) -> Response:
-        scene = read(group)
+        scene = console.scene(group)
         drawn = ownership_map(scene, colour)
         found = [row for row in worst_first(scene.rows) if not find or find in (str(row.stream), row.owner)]
         shown = found[offset : offset + PAGE]
-        return pages.page(
+        return console.pages.page(
             request,
             "ownership.html",
             **console.common(
@@ -185,10 +194,12 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
             causes=by_cause(console.movements(group))[:LATEST],
         )
 
+
+def _stream(routes: APIRouter, console: Console) -> None:
     @routes.get("/console/streams/{stream}")
     async def stream(request: Request, stream: int, group: Group = DEFAULT_GROUP) -> Response:
-        scene, row = read(group), console.view.stream(group, stream)
-        return pages.page(
+        scene, row = console.scene(group), console.view.stream(group, stream)
+        return console.pages.page(
             request,
             "stream.html",
             **console.common(scene, "ownership", streams=[stream]),
@@ -199,6 +210,8 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
             may_act=console.may(request, "operate"),
         )
 
+
+def _movements(routes: APIRouter, console: Console) -> None:
     @routes.get("/console/movements")
     async def moves(
         request: Request,
@@ -207,7 +220,7 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
         stream: str = "",
         member: Annotated[str, Query(max_length=300)] = "",
     ) -> Response:
-        scene = read(group)
+        scene = console.scene(group)
         number = int(stream) if stream.isdecimal() else None
         span_ms = SINCE_MS.get(since)
         found = console.movements(group, number, member)
@@ -216,7 +229,7 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
         known = sorted(
             {name for move in console.movements(group) for name in (move.source, move.target) if name}
         )
-        return pages.page(
+        return console.pages.page(
             request,
             "movements.html",
             **console.common(scene, "movements"),
@@ -232,6 +245,8 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
             total=len(found),
         )
 
+
+def _live(routes: APIRouter, console: Console) -> None:
     @routes.get("/live")
     async def live(
         request: Request,
@@ -244,8 +259,6 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
         streams = [int(number) for number in rows.split(",") if number]
         chunks = console.hub.follow(group, colour, streams, int(seen) if seen.isdecimal() else None, work)
         return EventStream(chunks, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
-
-    return routes
 
 
 def _cells(row: StreamRow, now_ms: int) -> tuple[str, ...]:
