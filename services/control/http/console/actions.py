@@ -92,7 +92,7 @@ def title_of(wish: Wish) -> str:
 
 def shares_of(scene: Scene, moves: Sequence[StreamMove]) -> list[Share]:
     """What each member has before and after the moves."""
-    owned = {member: len(rows) for member, rows in scene.owned_by().items()}
+    owned = {member: len(rows) for member, rows in scene.owned.items()}
     come = _number(move.to for move in moves)
     go = _number(move.source for move in moves)
     return [

@@ -94,7 +94,7 @@ class Painter:
             if redo or stream >= len(self._rows) or row != self._rows[stream]:
                 beads[stream] = bead_of(row, scale, scene.plan.pins)
                 cells[stream] = stream_cells(row)
-        owned = scene.owned_by()
+        owned = scene.owned
         reading: dict[str, dict[Any, Any]] = {
             "facts": facts(scene),
             "members": {one.id: member_cells(one, owned[one.id]) for one in scene.members},

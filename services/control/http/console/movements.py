@@ -9,6 +9,7 @@ from statistics import median
 from services.control.core.recent_events import StoredEvent
 from shared.model.events import Event
 
+HOUR_MS = 3_600_000
 TOGETHER_MS = 5_000
 """Moves with the same cause belong together if no more than this lies between one and the next."""
 
@@ -104,6 +105,11 @@ def by_cause(moves: Sequence[Movement]) -> list[Cause]:
         else:
             causes.append([move])
     return [Cause(why=group[0].why, moves=group) for group in causes]
+
+
+def handed_over(moves: Sequence[Movement], now_ms: int) -> list[Movement]:
+    """The handovers of the last hour: the hour charts mark them."""
+    return [move for move in moves if move.source and move.at >= now_ms - HOUR_MS]
 
 
 def counts_of(moves: Sequence[Movement]) -> MovementCounts:

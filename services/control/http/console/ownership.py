@@ -48,7 +48,7 @@ def ownership_map(scene: Scene, colour: Colour) -> OwnershipMap:
     """The map of the group, coloured by a measure."""
     scale = scale_of(scene.rows, colour)
     beads = [bead_of(row, scale, scene.plan.pins) for row in scene.rows]
-    owned = scene.owned_by()
+    owned = scene.owned
     known = {member.id for member in scene.members}
     return OwnershipMap(
         colour=colour,

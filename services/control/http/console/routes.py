@@ -16,7 +16,7 @@ from services.control.http.console import charts
 from services.control.http.console.assets import Assets, assets_routes
 from services.control.http.console.beads import Colour, legend
 from services.control.http.console.live import LiveHub, shape_of
-from services.control.http.console.movements import Movement, by_cause, counts_of, movements
+from services.control.http.console.movements import Movement, by_cause, counts_of, handed_over, movements
 from services.control.http.console.overview import audit_word, group_tiles, stream_tiles
 from services.control.http.console.ownership import ownership_map
 from services.control.http.console.pages import Pages
@@ -141,7 +141,7 @@ def _overview(routes: APIRouter, console: Console) -> None:
     @routes.get("/")
     async def overview(request: Request, group: Group = DEFAULT_GROUP) -> Response:
         scene = console.scene(group)
-        found = console.problems.of_group(group)
+        found, moves = console.problems.of_group(group), console.movements(group)
         common = console.common(scene, "overview")
         worst_ms = max((row.lag_ms for row in scene.rows if row.lag_ms is not None), default=None)
         return console.pages.page(
@@ -155,7 +155,8 @@ def _overview(routes: APIRouter, console: Console) -> None:
             problems=scene.problems,
             tiles=group_tiles(console.history.of_group(group), common["facts"], worst_ms),
             map=ownership_map(scene, "lag"),
-            causes=by_cause(console.movements(group))[:LATEST],
+            moves=handed_over(moves, scene.now_ms),
+            causes=by_cause(moves)[:LATEST],
         )
 
 
@@ -205,6 +206,7 @@ def _stream(routes: APIRouter, console: Console) -> None:
             **console.common(scene, "ownership", streams=[stream]),
             **stream_page(row, scene.now_ms),
             tiles=stream_tiles(console.history.of_stream(group, stream)),
+            moves=handed_over(console.movements(group, stream), scene.now_ms),
             held=await console.look_up.open(group, stream),
             streams=len(scene.rows),
             may_act=console.may(request, "operate"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from services.control.core.problems import ProblemRow
 from services.control.core.rows import MemberRow, PlanRow, StreamRow
@@ -16,7 +17,7 @@ RANK = {"REWIND": 0, "STALL": 1, "STOP": 2, "WARN": 3, "OK": 4}
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Scene:
     """One group. `rows` are all of its streams, row n is stream n; `members` are those of the group.
 
@@ -36,7 +37,8 @@ class Scene:
         """The streams without an owner."""
         return [row.stream for row in self.rows if row.owner is None]
 
-    def owned_by(self) -> dict[str, list[StreamRow]]:
+    @cached_property
+    def owned(self) -> Mapping[str, Sequence[StreamRow]]:
         """The streams of each member, also of those that own nothing."""
         found: dict[str, list[StreamRow]] = {member.id: [] for member in self.members}
         for row in self.rows:
@@ -92,7 +94,7 @@ def owned_sentence(scene: Scene) -> str:
         return f"{plural(len(scene.rows), 'stream waits', 'streams wait')} for a member."
     parts = [f"{streams} on {plural(len(scene.members), 'member')}."]
     more = [_unowned(scene), *_states(scene)]
-    shares = sorted((len(rows) for rows in scene.owned_by().values()), reverse=True)
+    shares = sorted((len(rows) for rows in scene.owned.values()), reverse=True)
     if len(shares) <= 5 and not any(more):
         planned = scene.plan.computed_by is not None and not scene.plan.moves
         parts.append(f"Shares are {listed(list(map(str, shares)))}{', as planned' * planned}.")
@@ -109,7 +111,7 @@ def _unowned(scene: Scene) -> str:
 
 
 def _states(scene: Scene) -> list[str]:
-    owned = scene.owned_by()
+    owned = scene.owned
     draining = sum(member.state == "draining" for member in scene.members)
     silent = sum(not member.answers for member in scene.members)
     idle = sum(not owned[member.id] and member.state == "active" for member in scene.members)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.control.core.recent_events import RecentEvents, StoredEvent
-from services.control.http.console.movements import by_cause, counts_of, movements
+from services.control.http.console.movements import HOUR_MS, by_cause, counts_of, handed_over, movements
 from shared.model.events import Event, encode_event
 
 
@@ -62,3 +62,9 @@ def test_movements_of_one_cause_stand_together() -> None:
     assert [[move.stream for move in cause.moves] for cause in causes] == [[5], [4], [3, 2, 1]]
     assert causes[2].longest_ms == 43.0
     assert (causes[2].sources, causes[2].targets) == (["m0"], ["m1"])
+
+
+def test_an_hour_chart_marks_the_handovers_of_its_hour() -> None:
+    """Neither older ones, nor streams that nobody gave."""
+    moves = movements(stored(handover(0, 1), claim(5_000, 2, warm=False), handover(9_000, 3)))
+    assert [move.stream for move in handed_over(moves, HOUR_MS + 1)] == [3]

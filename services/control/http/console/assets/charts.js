@@ -4,6 +4,7 @@
   const box = document.querySelector("[data-history]");
   if (!box) return;
   const HEIGHT = 64;
+  const moved = box.dataset.moved.split(" ").filter(Boolean).map(Number); // when streams moved, s UTC
   const sync = uPlot.sync("hour");
   const charts = [];
   const figures = [...box.querySelectorAll("[data-series]")];
@@ -39,7 +40,7 @@
   function handovers(plot) {
     const { ctx, bbox } = plot;
     ctx.fillStyle = colour("--accent");
-    for (const at of window.batonHandovers ?? [])
+    for (const at of moved)
       if (at >= plot.scales.x.min && at <= plot.scales.x.max)
         ctx.fillRect(plot.valToPos(at, "x", true), bbox.top + bbox.height, 2, 4 * devicePixelRatio);
   }
