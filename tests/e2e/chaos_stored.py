@@ -93,13 +93,14 @@ async def fail_after_opening(ground: Ground) -> Struck:
 
     async def keep_failing() -> bool:
         for stream, row in (await world.rows()).items():
-            if row["failures"] >= FAILURES:
-                seen[stream] = max(seen.get(stream, 0), row["failures"])
+            failures = row["failures"] or 0  # null where the owner did not answer
+            if failures >= FAILURES:
+                seen[stream] = max(seen.get(stream, 0), failures)
         return len(seen) >= 2
 
     async def work() -> bool:
         rows = await world.rows()
-        return bool(rows) and not any(row["failures"] for row in rows.values())
+        return bool(rows) and all(row["failures"] == 0 for row in rows.values())
 
     await ground.at_a_commit()
     await _repaired(lambda: limit_sessions(world.where, REFUSED_BYTES))
