@@ -73,19 +73,16 @@ _check_json = msgspec.json.Decoder(msgspec.Raw).decode
 def read_posted(body: bytes, form: Form) -> Posted:
     """The items in a body, each accepted or rejected.
 
-    Reasons: `size`, `malformed`, `encoding`, `invalid`, `nesting`, `id`. Raises RequestUnreadable if the body as a whole does not match its form, RequestTooLarge if it has more
-    than MAX_POSTED items.
+    Reasons: `size`, `malformed`, `encoding`, `invalid`, `nesting`, `id`. Raises RequestUnreadable if the body
+    as a whole does not match its form, RequestTooLarge if it has more than MAX_POSTED items.
     """
     body = body.removeprefix(_BOM)
     if form is Form.TEXT:
         form = form_of(body)
     is_single = form is not Form.NDJSON and body.lstrip(JSON_SPACE).startswith(b"{")
     stripped = body.strip(JSON_SPACE)
-    raws = (
-        [stripped]
-        if is_single
-        else items_in(body if form is Form.NDJSON else stripped, form, MAX_POSTED, "items")
-    )
+    whole = body if form is Form.NDJSON else stripped
+    raws = [stripped] if is_single else items_in(whole, form, MAX_POSTED, "items")
     posted = Posted(accepted=[], indexes=[], rejected=[])
     for index, raw in enumerate(raws):
         try:

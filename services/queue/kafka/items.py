@@ -64,9 +64,8 @@ class KafkaItemLog:
     @property
     def backlog_ends(self) -> Sequence[int]:
         """See `ItemLog`. Where nothing more is there to be taken, what was read is all."""
-        return [
-            max(end, one.end if one.size else end) for end, one in zip(self.ends, self._readings, strict=True)
-        ]
+        readings = zip(self.ends, self._readings, strict=True)
+        return [max(end, one.end) if one.size or one.next_offset < one.end else end for end, one in readings]
 
     @property
     def _partitions(self) -> list[Partition]:

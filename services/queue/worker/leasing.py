@@ -113,6 +113,23 @@ class Leasing:
         answer = await self.engine.submit(Dead(tuple(receipts)), ReceiptsAnswer)
         return answer.stale
 
+    def count_dead(self) -> int:
+        """How many dead letters are not done; 0 for a queue of dead letters."""
+        try:
+            status = self.dead.engine.status()
+        except Conflict:
+            return 0
+        return status.ready + status.leased + status.waiting
+
+    async def oldest_age_s(self) -> float | None:
+        """The age of the oldest item that is not done; None if there is none. Raises KafkaUnavailable."""
+        engine, items = self.engine, self.items
+        lowest = enumerate(zip(engine.state.lowest_open(), items.backlog_ends, strict=True))
+        found = await items.get([(number, offset) for number, (offset, end) in lowest if offset < end])
+        if not found:
+            return None
+        return max(0, engine.now_ms - min(item.append_ms for item in found.values())) / 1000
+
     async def seek(self, to: Sequence[int], *, drop: bool = False) -> QueueStatus:
         """Moves the frontier; `drop`: what is open is done. The status right after it."""
         await self.engine.submit(Seek(tuple(to), drop), Applied)

@@ -7,6 +7,7 @@ receipt. Used by the routes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import time
@@ -18,7 +19,7 @@ from services.queue.core.commands import Configure, QueueSettings
 from services.queue.core.fold import Applied
 from services.queue.core.replica import SNAPSHOT_EVERY
 from services.queue.ports import ItemLog, QueueStore
-from services.queue.worker.engine import Engine
+from services.queue.worker.engine import Engine, QueueNotReady
 from services.queue.worker.leasing import Leasing
 from shared.backoff import Backoff
 from shared.errors import BatonError, Conflict, InvalidInput, KafkaUnavailable, NotFound
@@ -54,6 +55,8 @@ class Queues:
         self._open: dict[str, Leasing] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._looking = asyncio.Lock()
+        self.ages_s: dict[str, float] = {}
+        """The age of each queue's oldest item, as of the last look."""
         self._fault = "Kafka has not been asked yet which queues there are"
 
     def __repr__(self) -> str:
@@ -63,6 +66,10 @@ class Queues:
     def names(self) -> Sequence[str]:
         """The queues that are open here, without those of dead letters."""
         return sorted(name for name in self._open if not name.endswith(DEAD))
+
+    def all(self) -> Sequence[tuple[str, Leasing]]:
+        """All queues that are open here, by name."""
+        return sorted(self._open.items())
 
     def complaints(self) -> list[str]:
         """Why this worker cannot do its work; empty if it can."""
@@ -78,6 +85,7 @@ class Queues:
             while True:
                 try:
                     await self._look()
+                    await self._measure_ages()
                 except KafkaUnavailable as error:
                     self._fault = error.reason
                 await asyncio.sleep(LOOK_S)
@@ -141,6 +149,13 @@ class Queues:
                 await self._close(name)
             for name in names - self._open.keys():
                 self._start(name)
+
+    async def _measure_ages(self) -> None:
+        ages_s: dict[str, float] = {}
+        for name, leasing in self.all():
+            with contextlib.suppress(QueueNotReady, InvalidInput):
+                ages_s[name] = await leasing.oldest_age_s() or 0.0
+        self.ages_s = ages_s
 
     def _start(self, name: str) -> None:
         engine = Engine(

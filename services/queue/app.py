@@ -1,0 +1,46 @@
+"""The queue service's HTTP face: `create_app` builds it from its parts."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import FastAPI, Request, Response
+
+from services.queue.http.admin import queue_routes
+from services.queue.http.bodies import Bodies
+from services.queue.http.metrics import QueueMetrics
+from services.queue.http.routes import item_routes
+from services.queue.worker.queues import Queues
+from shared.errors import BatonError
+from shared.service.api_docs import NO_DOCS, install_docs
+from shared.service.http import HeadAnswers, install_health, install_problems
+from shared.service.refusals import refusal
+
+
+def create_app(queues: Queues, bodies: Bodies, leaving: asyncio.Event) -> FastAPI:
+    """The app over the queues; once it is `leaving`, it is not ready and its long polls end."""
+    app = FastAPI(
+        title="Baton queue",
+        description="Items, each to one client at a time, until it is done.",
+        version="1",
+        redirect_slashes=False,
+        **NO_DOCS,
+    )
+    app.add_middleware(HeadAnswers)
+    install_problems(app)
+
+    async def refused(_: Request, error: Exception) -> Response:
+        assert isinstance(error, BatonError)
+        return refusal(error)
+
+    app.add_exception_handler(BatonError, refused)
+    install_health(
+        app,
+        lambda: [*queues.complaints(), *(["the service is stopping"] if leaving.is_set() else [])],
+        QueueMetrics(queues).registry,
+        remarks=queues.remarks,
+    )
+    app.include_router(queue_routes(queues))
+    app.include_router(item_routes(queues, bodies, leaving))
+    install_docs(app)
+    return app
