@@ -7,14 +7,14 @@ in between others went on. Used by the worker (worker/engine.py) and by the simu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from services.queue.core.commands import AnyCommand, CommandRecord, SnapshotPart, decode_record
 from services.queue.core.fold import Answer, UnknownRules, apply_record
 from services.queue.core.queue_state import QueueState
-from services.queue.core.snapshot import decode_state, encode_state, parts_of
+from services.queue.core.snapshot import Snapshot, decode_state, snapshot_of
 from shared.errors import Conflict, InvalidInput
 
 SNAPSHOT_EVERY = 10_000
@@ -81,10 +81,10 @@ class Replica:
         is_due = self.state.counts.commands // self._snapshot_every > before
         return Folded(read.writer, read.number, answers, is_due)
 
-    def snapshot(self) -> Iterator[SnapshotPart]:
-        """The commands that store the present state. Once all are stored, what precedes is not needed."""
+    def snapshot(self) -> Snapshot:
+        """The present state, to be stored."""
         assert self.state is not None
-        return parts_of(self.next_offset - 1, encode_state(self.state))
+        return snapshot_of(self.state, self.next_offset - 1)
 
     def _look_for_beginning(self, record: LogRecord, read: CommandRecord) -> None:
         kept = [command for command in read.commands if not isinstance(command, SnapshotPart)]

@@ -6,7 +6,7 @@ replica.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 
 import msgspec
 
@@ -18,6 +18,17 @@ from services.queue.core.queue_state import Counts, QueueState
 from shared.errors import InvalidInput
 
 PART_BYTES = 900 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Commands that store the state right after one record, each in a record of its own.
+
+    Once all of them are stored, the records `below` are not needed any more.
+    """
+
+    parts: tuple[SnapshotPart, ...]
+    below: int
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -69,8 +80,12 @@ def decode_state(data: bytes) -> QueueState:
     return state
 
 
-def parts_of(through: int, data: bytes) -> Iterator[SnapshotPart]:
-    """The commands that store these bytes as the state right after the record at offset `through`."""
+def snapshot_of(state: QueueState, through: int) -> Snapshot:
+    """The snapshot of the state right after the record at offset `through`."""
+    data = encode_state(state)
     starts = range(0, len(data), PART_BYTES)
-    for part, start in enumerate(starts):
-        yield SnapshotPart(through, part, len(starts), data[start : start + PART_BYTES])
+    parts = (
+        SnapshotPart(through, part, len(starts), data[start : start + PART_BYTES])
+        for part, start in enumerate(starts)
+    )
+    return Snapshot(tuple(parts), below=through + 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 from fastapi import APIRouter, Request, Response
 
@@ -24,7 +26,7 @@ from services.queue.http.openapi import described
 from services.queue.http.routes import shown
 from services.queue.worker.leasing import Leasing
 from services.queue.worker.queues import Queues
-from shared.errors import InvalidInput
+from shared.errors import InvalidInput, NotFound
 from shared.model.fragments import FragmentRejected, parse_rfc3339
 
 
@@ -34,7 +36,11 @@ def queue_routes(queues: Queues) -> APIRouter:
 
     @router.get("", summary="All queues", **described(None, ShownQueues))
     async def list_queues() -> Response:
-        return shown(ShownQueues(queues=[await shown_queue(await queues.find(n)) for n in queues.names]))
+        found = []
+        for name in queues.names:
+            with contextlib.suppress(NotFound):  # it is being created, or deleted
+                found.append(await shown_queue(await queues.find(name)))
+        return shown(ShownQueues(queues=found))
 
     @router.get("/{queue}", summary="A queue", **described(None, ShownQueue))
     async def show(queue: str) -> Response:

@@ -11,10 +11,11 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from services.queue.core.commands import AnyCommand, SnapshotPart
+from services.queue.core.commands import AnyCommand
 from services.queue.core.fold import Answer, UnknownRules
 from services.queue.core.queue_state import QueueState, QueueStatus
 from services.queue.core.replica import SNAPSHOT_EVERY, LogMoved, Replica
+from services.queue.core.snapshot import Snapshot
 from services.queue.ports import CommandLog, ItemLog
 from services.queue.worker.demand import Demand
 from services.queue.worker.submissions import Submissions
@@ -53,6 +54,7 @@ class Engine:
         self._snapshot_every = snapshot_every
         self._replica: Replica | None = None
         self._caught_up = asyncio.Event()
+        self._has_items = asyncio.Event()
         self._read_s = 0.0
         self._fault: Exception | None = None
         self._snapshot: asyncio.Task[None] | None = None
@@ -79,6 +81,12 @@ class Engine:
         assert self._replica.state is not None
         return self._replica.state.now_ms + int((self._now_s() - self._read_s) * 1000)
 
+    def attach(self, items: ItemLog) -> None:
+        """The queue's items are read from here on."""
+        self.items = items
+        self._has_items.set()
+        self.changed()
+
     def close(self) -> None:
         """Ends the reading of the log."""
         self._log.close()
@@ -87,15 +95,23 @@ class Engine:
         """Why the queue does not work here; "" if it does."""
         return str(self._fault or "")
 
+    async def until_read(self, timeout_s: float) -> None:
+        """Returns once the log has been read to its end. Raises QueueNotReady, and as `state`."""
+        await self._until(self._caught_up, timeout_s)
+        _ = self.state
+
     async def until_ready(self, timeout_s: float) -> None:
-        """Returns once the log has been read to its end. Raises QueueNotReady, and what `state` raises."""
-        if self._caught_up.is_set():
-            return
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._caught_up.wait()
-        except TimeoutError:
-            raise QueueNotReady(f"the log of the queue {self.name} is still being read") from None
+        """Returns once the queue can be used. Raises QueueNotReady, and as `state`."""
+        await self.until_read(timeout_s)
+        await self._until(self._has_items, timeout_s)
+
+    async def _until(self, event: asyncio.Event, timeout_s: float) -> None:
+        if not event.is_set():
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await event.wait()
+            except TimeoutError:
+                raise QueueNotReady(f"the queue {self.name} is still being read") from None
 
     async def submit(self, command: AnyCommand, kind: type[T]) -> T:
         """The answer to one command. Raises KafkaUnavailable, and NotFound if it was refused."""
@@ -163,27 +179,26 @@ class Engine:
         if self._snapshot is not None and not self._snapshot.done():
             return  # the one before is still being written
         # encoded now: the state goes on
-        parts, state = list(replica.snapshot()), replica.state
+        snapshot, state = replica.snapshot(), replica.state
         assert state is not None
         assert state.settings is not None
         keep_ms = None if state.settings.over else state.settings.keep_ms
         self._snapshot = asyncio.create_task(
-            self._store(parts, state.lowest_open(), keep_ms), name=f"snapshot of {self.name}"
+            self._store(snapshot, state.lowest_open(), keep_ms), name=f"snapshot of {self.name}"
         )
 
-    async def _store(self, parts: Sequence[SnapshotPart], lowest: Sequence[int], keep_ms: int | None) -> None:
+    async def _store(self, snapshot: Snapshot, lowest: Sequence[int], keep_ms: int | None) -> None:
         """Stores a snapshot; then what it holds may be deleted."""
-        through = parts[0].through
         try:
-            for part in parts:
+            for part in snapshot.parts:
                 await self.submissions.submit([part])
-            await self._log.trim(through + 1)
+            await self._log.trim(snapshot.below)
             if self.items is not None:
                 await self.items.settle(lowest, keep_ms)
         except KafkaUnavailable as error:
             logger.warning("snapshot not stored", extra={"queue": self.name, "why": error.detail})
         else:
-            logger.info("snapshot stored", extra={"queue": self.name, "through": through})
+            logger.info("snapshot stored", extra={"queue": self.name, "below": snapshot.below})
 
     def _leasable(self) -> int:
         if self.items is None or self._replica is None or self._replica.state is None:

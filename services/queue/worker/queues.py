@@ -101,7 +101,6 @@ class Queues:
         if found is None:
             raise NotFound(f"there is no queue {name[:80]}")
         await found.engine.until_ready(READY_S)
-        _ = found.engine.state
         return found
 
     async def put(self, name: str, changes: QueueChanges) -> Leasing:
@@ -171,8 +170,7 @@ class Queues:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(engine.run())
                 items = await self._items_of(engine)
-                engine.items = items
-                engine.changed()
+                engine.attach(items)
                 tasks.create_task(self._read_items(engine, items))
         except* BatonError as errors:
             logger.error("queue closed", extra={"queue": engine.name, "why": str(errors.exceptions[0])})
@@ -182,10 +180,10 @@ class Queues:
                 items.close()
 
     async def _items_of(self, engine: Engine) -> ItemLog:
-        backoff = Backoff(first_s=0.05, cap_s=2.0)
+        backoff = Backoff(first_s=0.01, cap_s=0.5)
         while True:
             try:
-                await engine.until_ready(READY_S)
+                await engine.until_read(READY_S)
                 settings = engine.state.settings
                 assert settings is not None
                 return await self._store.open_items(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shared.model.form import Coding
 from shared.model.items import RequestTooLarge, RequestUnreadable
 from shared.service.decoding import MAX_PARTS, STEP_BYTES, decoded
-from shared.service.inflight import decode_body, Inflight, InflightShare, Overloaded
+from shared.service.inflight import Inflight, InflightShare, Overloaded, decode_body
 from tests.unit.producer.face import zstd
 
 MIB = 1024 * 1024
