@@ -29,7 +29,6 @@ async def serve(settings: QueueServiceSettings, stop: asyncio.Event) -> None:
         queues = Queues(store)
         bodies = Bodies(
             inflight=Inflight(settings.max_inflight_bytes),
-            max_request_bytes=settings.max_request_bytes,
             read_timeout_s=settings.read_timeout_s,
         )
         looking = asyncio.create_task(queues.run(), name="queues")

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
+from services.queue.core.items import MAX_ITEM_BYTES
 from shared.model.form import Coding, Wrapping, wrapping_for
 from shared.model.items import RequestTooLarge, RequestUnreadable
 from shared.service.inflight import Inflight, InflightShare, Overloaded, decode_body
 
+MAX_REQUEST_BYTES = 2 * MAX_ITEM_BYTES
+"""Of a request with items, encoded and decoded: a larger one holds up everybody else while it is parsed."""
 MAX_SMALL_BYTES = 128 * 1024
 """Of a request without items: a thousand receipts have up to 60 KB."""
 
@@ -22,7 +25,6 @@ class Bodies:
     """What the bodies of requests with items may occupy, and how long they may take."""
 
     inflight: Inflight
-    max_request_bytes: int
     read_timeout_s: float
 
     @contextlib.asynccontextmanager
@@ -36,7 +38,7 @@ class Bodies:
             tuple(value.encode() for value in headers.getlist("content-type")),
             tuple(value.encode() for value in headers.getlist("content-encoding")),
         )
-        share = InflightShare(self.inflight, self.max_request_bytes)
+        share = InflightShare(self.inflight, MAX_REQUEST_BYTES)
         try:
             length = headers.get("content-length", "")
             share.check_announced(int(length) if length.isdecimal() else 0)

@@ -25,6 +25,11 @@ class Demand:
     def __repr__(self) -> str:
         return f"<Demand: {len(self._waiting)} wait, {self._served} items are being leased>"
 
+    @property
+    def waiting(self) -> int:
+        """How many leases wait."""
+        return len(self._waiting)
+
     async def wait(self, count: int, until_s: float) -> bool:
         """Whether it is this lease's turn, for `count` items, before that time of the loop's clock.
 

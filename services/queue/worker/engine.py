@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 from services.queue.core.commands import AnyCommand
@@ -20,11 +20,15 @@ from services.queue.ports import CommandLog, ItemLog
 from services.queue.worker.demand import Demand
 from services.queue.worker.submissions import Submissions
 from shared.backoff import Backoff
-from shared.errors import KafkaUnavailable, NotFound
+from shared.errors import KafkaUnavailable, NotFound, Unavailable
 
 READ_S = 1.0
 T = TypeVar("T", bound=Answer)
 logger = logging.getLogger(__name__)
+
+
+class QueueRefused(Unavailable):
+    """This worker does not know the queue's rules; a newer one does."""
 
 
 class QueueNotReady(KafkaUnavailable):
@@ -32,25 +36,18 @@ class QueueNotReady(KafkaUnavailable):
 
 
 class Engine:
-    """The worker's copy of a queue; `run()` keeps it up to date. `now_s`: a monotonic clock.
+    """The worker's copy of a queue; `run()` keeps it up to date. Make it inside the loop.
 
     `items` is None until the log has said over which topic the queue is.
     """
 
-    def __init__(
-        self,
-        name: str,
-        log: CommandLog,
-        *,
-        now_s: Callable[[], float],
-        snapshot_every: int = SNAPSHOT_EVERY,
-    ) -> None:
+    def __init__(self, name: str, log: CommandLog, *, snapshot_every: int = SNAPSHOT_EVERY) -> None:
         self.name = name
         self.items: ItemLog | None = None
         self.submissions = Submissions(log)
         self.demand = Demand(self._leasable, self._next_end_s)
         self._log = log
-        self._now_s = now_s
+        self._now_s = asyncio.get_running_loop().time
         self._snapshot_every = snapshot_every
         self._replica: Replica | None = None
         self._caught_up = asyncio.Event()
@@ -64,7 +61,7 @@ class Engine:
 
     @property
     def state(self) -> QueueState:
-        """The state at the end of what was read. Raises QueueNotReady, UnknownRules, NotFound."""
+        """The state at the end of what was read. Raises QueueNotReady, QueueRefused, NotFound."""
         if self._fault is not None:
             raise self._fault
         state = self._replica.state if self._replica is not None else None
@@ -73,6 +70,11 @@ class Engine:
         if state.settings is None:
             raise NotFound(f"there is no queue {self.name}")
         return state
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the log through which it has been read."""
+        return -1 if self._replica is None else self._replica.next_offset
 
     @property
     def now_ms(self) -> int:
@@ -141,7 +143,7 @@ class Engine:
                 except KafkaUnavailable as error:
                     logger.warning("log not readable", extra={"queue": self.name, "why": error.detail})
                 except UnknownRules as error:
-                    self._fault = error
+                    self._fault = QueueRefused(error.detail)
                     logger.error("queue refused", extra={"queue": self.name, "why": error.detail})
                     self._caught_up.set()
                     return

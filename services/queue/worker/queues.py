@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import time
 from collections.abc import Sequence
 
 import msgspec
@@ -120,6 +119,7 @@ class Queues:
         dead = QueueSettings(max_attempts=0, keep_ms=settings.keep_ms)
         for queue, its in ((f"{name}{DEAD}", dead), (name, settings)):
             await self._configure(queue, its, is_new=present is None)
+            await self.find(queue)
         return await self.find(name)
 
     async def delete(self, name: str) -> None:
@@ -133,11 +133,23 @@ class Queues:
     async def _configure(self, name: str, settings: QueueSettings, *, is_new: bool) -> None:
         if is_new:
             await self._store.create(name, over=settings.over, partitions=settings.partitions)
-            await self._look()
+            await self._until_open(name)
         engine = self._open[name].engine
         (answer,) = await engine.submissions.submit([Configure(settings)])
         if not isinstance(answer, Applied):
             raise Conflict("somebody else has created the queue at the same time, with other settings")
+
+    async def _until_open(self, name: str) -> None:
+        """Returns once Kafka lists the queue: a broker hears of a new topic a moment later."""
+        backoff = Backoff(first_s=0.01, cap_s=0.2)
+        try:
+            async with asyncio.timeout(READY_S):
+                await self._look()
+                while name not in self._open:
+                    await asyncio.sleep(backoff.next_s())
+                    await self._look()
+        except TimeoutError:
+            raise KafkaUnavailable(f"Kafka does not list the topics of the queue {name} yet") from None
 
     async def _look(self) -> None:
         """Opens and closes queues until they are those in Kafka."""
@@ -146,7 +158,7 @@ class Queues:
             self._fault = ""
             for name in sorted(self._open.keys() - names):
                 await self._close(name)
-            for name in names - self._open.keys():
+            for name in sorted(names - self._open.keys()):
                 self._start(name)
 
     async def _measure_ages(self) -> None:
@@ -157,9 +169,7 @@ class Queues:
         self.ages_s = ages_s
 
     def _start(self, name: str) -> None:
-        engine = Engine(
-            name, self._store.open_log(name), now_s=time.monotonic, snapshot_every=self._snapshot_every
-        )
+        engine = Engine(name, self._store.open_log(name), snapshot_every=self._snapshot_every)
         self._open[name] = Leasing(engine, functools.partial(self._open.get, f"{name}{DEAD}"))
         self._tasks[name] = asyncio.create_task(self._serve(engine), name=f"queue {name}")
 
