@@ -104,7 +104,7 @@ class _Course:
             *seldom,
         ]
         weights = [weight for _, weight in actions]
-        for _ in range(self._rng.choice([40, 120, 250])):
+        for _ in range(self._rng.choice([20, 40, 80, 200])):
             self._world.tick()
             self._rng.choices(actions, weights)[0][0]()
         self._heal()

@@ -14,7 +14,7 @@ from tests.queue_simulation.faults import FAULTS
 from tests.queue_simulation.run import Tally, run, run_all
 from tests.simulation.planting import ROOT, PlantedFault, copy_tree, find
 
-SEEDS = 300
+SEEDS = 400
 WITHIN_S = 120.0
 
 
@@ -43,7 +43,7 @@ def test_every_seed_keeps_every_promise(tally: Tally) -> None:
         ("record late", 500),
         ("clock jumps back", 200),
         ("snapshot", 400),
-        ("log begins anew", 100),
+        ("log begins anew", 300),
         ("buried", 300),
         ("repeat", 300),
         ("acked", 1000),
