@@ -21,6 +21,7 @@ def summary_of(options: StackOptions) -> str:
         "console": console_url(options) + login,
         "control": options.control_url,
         "producer": options.producer_url,
+        "queue": options.queue_url,
         "Kafka": options.kafka_address,
         "ZooKeeper": options.zookeeper_address,
         "logs": str(options.home / "logs"),
