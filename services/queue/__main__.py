@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 
 from services.queue.app import create_app
 from services.queue.http.bodies import Bodies
+from services.queue.http.keys import QueueKeys
 from services.queue.kafka.store import KafkaQueueStore
 from services.queue.settings import QueueServiceSettings
 from services.queue.worker.queues import Queues
@@ -31,15 +33,21 @@ async def serve(settings: QueueServiceSettings, stop: asyncio.Event) -> None:
             inflight=Inflight(settings.max_inflight_bytes),
             read_timeout_s=settings.read_timeout_s,
         )
-        looking = asyncio.create_task(queues.run(), name="queues")
-        app = create_app(queues, bodies, leaving)
+        keys = QueueKeys(Path(settings.queue_keys_file) if settings.queue_keys_file else None)
+        await keys.step()
+        running = [
+            asyncio.create_task(queues.run(), name="queues"),
+            asyncio.create_task(keys.run(), name="keys"),
+        ]
+        app = create_app(queues, bodies, leaving, keys)
         try:
             async with http_server(app, settings.host, settings.port, tls=settings.tls, lifespan="off"):
                 await stop.wait()
                 leaving.set()
         finally:
-            looking.cancel()
-            await asyncio.wait((looking,))
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running)
 
 
 if __name__ == "__main__":

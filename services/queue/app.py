@@ -8,6 +8,7 @@ from fastapi import FastAPI, Request, Response
 
 from services.queue.http.admin import queue_routes
 from services.queue.http.bodies import Bodies
+from services.queue.http.keys import KeyGate, QueueKeys
 from services.queue.http.metrics import QueueMetrics
 from services.queue.http.routes import item_routes
 from services.queue.worker.queues import Queues
@@ -17,8 +18,13 @@ from shared.service.http import HeadAnswers, install_health, install_problems
 from shared.service.refusals import refusal
 
 
-def create_app(queues: Queues, bodies: Bodies, leaving: asyncio.Event) -> FastAPI:
-    """The app over the queues; once it is `leaving`, it is not ready and its long polls end."""
+def create_app(
+    queues: Queues, bodies: Bodies, leaving: asyncio.Event, keys: QueueKeys | None = None
+) -> FastAPI:
+    """The app over the queues, for whom `keys` lets in.
+
+    Once it is `leaving`, it is not ready and its long polls end.
+    """
     app = FastAPI(
         title="Baton queue",
         description="Items, each to one client at a time, until it is done.",
@@ -26,7 +32,9 @@ def create_app(queues: Queues, bodies: Bodies, leaving: asyncio.Event) -> FastAP
         redirect_slashes=False,
         **NO_DOCS,
     )
+    keys = keys or QueueKeys()
     app.add_middleware(HeadAnswers)
+    app.add_middleware(KeyGate, keys=keys)  # the last one stands in front
     install_problems(app)
 
     async def refused(_: Request, error: Exception) -> Response:
@@ -36,9 +44,13 @@ def create_app(queues: Queues, bodies: Bodies, leaving: asyncio.Event) -> FastAP
     app.add_exception_handler(BatonError, refused)
     install_health(
         app,
-        lambda: [*queues.complaints(), *(["the service is stopping"] if leaving.is_set() else [])],
+        lambda: [
+            *queues.complaints(),
+            *keys.complaints(),
+            *(["the service is stopping"] if leaving.is_set() else []),
+        ],
         QueueMetrics(queues).registry,
-        remarks=queues.remarks,
+        remarks=lambda: [*queues.remarks(), *keys.remarks()],
     )
     app.include_router(queue_routes(queues))
     app.include_router(item_routes(queues, bodies, leaving))

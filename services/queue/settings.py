@@ -17,6 +17,11 @@ class QueueServiceSettings(ServiceSettings):
     """Read from `BATON_…` variables."""
 
     port: int = setting(8002, "port to listen on", PORTS)
+    queue_keys_file: str = setting(
+        "",
+        "file of keys for queues, one per line, `KEY SCOPES [name=NAME]` with `enqueue`, `work` and `manage` "
+        "as scopes, `+` between them (`#` comments); reread when it changes; empty: no key is required",
+    )
     max_inflight_bytes: int = setting(
         64 * 1024 * 1024,
         "most bytes of requests that are being read or wait for Kafka; beyond that 429",

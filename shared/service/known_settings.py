@@ -70,6 +70,7 @@ KNOWN = frozenset(
         "BATON_PRIVATE_PORT",
         "BATON_PRODUCER",
         "BATON_PRODUCER_URL",
+        "BATON_QUEUE_KEYS_FILE",
         "BATON_READ_ONLY",
         "BATON_READ_TIMEOUT_S",
         "BATON_REFRESH_S",

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request, Response
 from services.queue.core.queue_state import QueueState
 from services.queue.http.bodies import small_body
 from services.queue.http.messages import (
+    Deleted,
     PurgeQueue,
     PutQueue,
     Ready,
@@ -18,9 +19,6 @@ from services.queue.http.messages import (
     ShownQueues,
     parse,
     shown_settings,
-)
-from services.queue.http.messages import (
-    Request as Body,
 )
 from services.queue.http.openapi import described
 from services.queue.http.routes import shown
@@ -53,10 +51,10 @@ def queue_routes(queues: Queues) -> APIRouter:
         asked = parse(await small_body(request), PutQueue)
         return shown(await shown_queue(await queues.put(queue, asked.changes())))
 
-    @router.delete("/{queue}", summary="Delete a queue and its dead letters", **described(None, Body))
+    @router.delete("/{queue}", summary="Delete a queue and its dead letters", **described(None, Deleted))
     async def delete(queue: str) -> Response:
         await queues.delete(queue)
-        return shown(Body())
+        return shown(Deleted())
 
     @router.post("/{queue}/purge", summary="Drop all items", **described(PurgeQueue, Ready))
     async def purge(queue: str, request: Request) -> Response:

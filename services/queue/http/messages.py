@@ -141,6 +141,10 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     ready: int
 
 
+class Deleted(msgspec.Struct, frozen=True, kw_only=True):
+    """The queue is gone."""
+
+
 class ShownSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a queue."""
 

@@ -56,7 +56,7 @@ def item_routes(queues: Queues, bodies: Bodies, leaving: asyncio.Event) -> APIRo
         leasing = await queues.find(queue)
         async with bodies.posted(request) as (body, wrapping):
             posted = read_posted(body, wrapping.form)
-            unstored = await leasing.items.append(posted.accepted) if posted.accepted else []
+            unstored = await leasing.put(posted.accepted)
         rejected: dict[str, Any] = {"rejected": posted.rejected}
         if posted.rejected and not posted.accepted:
             detail = "no item is acceptable"

@@ -173,7 +173,10 @@ class KafkaItemLog:
                 self._progress.clear()
                 await self._progress.wait()
             before = self.ends[number]
-            for record in await reading.take(READ_S, TAKEN_AT_ONCE):
+            records = await reading.take(READ_S, TAKEN_AT_ONCE)
+            if records and records[0].offset > before + REACH:
+                await self.start()  # retention has taken the records between
+            for record in records:
                 if record.offset >= self._frontier[number]:
                     item = read_record(record.value, record.headers, record.timestamp)
                     self._keep((number, record.offset), item)

@@ -53,7 +53,8 @@ class Engine:
         self._caught_up = asyncio.Event()
         self._has_items = asyncio.Event()
         self._read_s = 0.0
-        self._fault: Exception | None = None
+        self._fault: Unavailable | None = None
+        self._complaint = ""
         self._snapshot: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -89,13 +90,17 @@ class Engine:
         self._has_items.set()
         self.changed()
 
+    def fail(self, why: str) -> None:
+        """Nothing works here any more; everybody who asks is told so."""
+        self._fault = QueueNotReady(why)
+
     def close(self) -> None:
         """Ends the reading of the log."""
         self._log.close()
 
     def complaint(self) -> str:
         """Why the queue does not work here; "" if it does."""
-        return str(self._fault or "")
+        return str(self._fault or self._complaint)
 
     async def until_read(self, timeout_s: float) -> None:
         """Returns once the log has been read to its end. Raises QueueNotReady, and as `state`."""
@@ -160,8 +165,8 @@ class Engine:
         self._replica = replica = Replica(first, self._snapshot_every)
         self._log.seek(first)
         while True:
-            if replica.next_offset >= end and replica.state is not None:
-                self._caught_up.set()
+            if replica.next_offset >= end:
+                self._reached_end(replica)
             for record in await self._log.read(READ_S):
                 folded = replica.feed(record)
                 self._read_s = self._now_s()
@@ -170,6 +175,13 @@ class Engine:
                     if folded.is_snapshot_due:
                         self._begin_snapshot(replica)
             self.changed()
+
+    def _reached_end(self, replica: Replica) -> None:
+        if replica.state is not None:
+            self._caught_up.set()
+        elif not self._complaint:
+            self._complaint = f"the log of the queue {self.name} begins without a snapshot"
+            logger.error("log without a beginning", extra={"queue": self.name})
 
     def changed(self) -> None:
         """Items or the state may have changed: reads ahead from the frontier, and wakes leases."""

@@ -80,6 +80,13 @@ class Leasing:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
 
+    async def put(self, items: Sequence[ItemRecord]) -> list[int]:
+        """Stores items; the indexes of those that may not be stored. Raises Conflict over another topic."""
+        settings = self.engine.state.settings
+        if settings is not None and settings.over:
+            raise Conflict(f"the queue is over the topic {settings.over}: what is written there is its items")
+        return await self.items.append(items) if items else []
+
     async def lease(self, count: int, lease_ms: int, wait_s: float) -> list[HandedOut]:
         """At most `count` items; waits for the first one, at most so long. May be cancelled: loses nothing.
 

@@ -18,10 +18,10 @@ from services.queue.core.commands import Configure, QueueSettings
 from services.queue.core.fold import Applied
 from services.queue.core.replica import SNAPSHOT_EVERY
 from services.queue.ports import ItemLog, QueueStore
-from services.queue.worker.engine import Engine, QueueNotReady
+from services.queue.worker.engine import Engine, QueueNotReady, QueueRefused
 from services.queue.worker.leasing import Leasing
 from shared.backoff import Backoff
-from shared.errors import BatonError, Conflict, InvalidInput, KafkaUnavailable, NotFound
+from shared.errors import Conflict, InvalidInput, KafkaUnavailable, NotFound
 from shared.model.names import DEAD, is_queue_name
 
 LOOK_S = 2.0
@@ -54,6 +54,7 @@ class Queues:
         self._open: dict[str, Leasing] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._looking = asyncio.Lock()
+        self._looked_s = -1.0
         self.ages_s: dict[str, float] = {}
         """The age of each queue's oldest item, as of the last look."""
         self._fault = "Kafka has not been asked yet which queues there are"
@@ -111,6 +112,8 @@ class Queues:
         except NotFound:
             present = None
         settings = changes.applied_to(present or QueueSettings())
+        if settings.over.startswith("__"):
+            raise InvalidInput("Kafka's own topics are no queues")
         if present is None and settings.over:
             counted = await self._store.count_partitions(settings.over)
             settings = msgspec.structs.replace(settings, partitions=counted)
@@ -153,8 +156,13 @@ class Queues:
 
     async def _look(self) -> None:
         """Opens and closes queues until they are those in Kafka."""
+        asked_s = asyncio.get_running_loop().time()
         async with self._looking:
+            if self._looked_s > asked_s:
+                return  # somebody else has asked since
+            began_s = asyncio.get_running_loop().time()
             names = set(await self._store.list())
+            self._looked_s = began_s
             self._fault = ""
             for name in sorted(self._open.keys() - names):
                 await self._close(name)
@@ -182,8 +190,11 @@ class Queues:
                 items = await self._items_of(engine)
                 engine.attach(items)
                 tasks.create_task(self._read_items(engine, items))
-        except* BatonError as errors:
-            logger.error("queue closed", extra={"queue": engine.name, "why": str(errors.exceptions[0])})
+        except* QueueRefused:
+            pass  # the engine says so to everybody who asks
+        except* Exception as errors:  # a fault of ours: the other queues go on
+            logger.exception("queue failed", extra={"queue": engine.name})
+            engine.fail(f"the queue {engine.name} has failed: {errors.exceptions[0]!r}")
         finally:
             engine.close()
             if items is not None:

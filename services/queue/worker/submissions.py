@@ -19,6 +19,8 @@ from shared.errors import BatonError, KafkaUnavailable
 MOST_COMMANDS = 500
 """Of a record; each is small, and applying them takes about 5 ms at most."""
 MOST_BYTES = 900 * 1024
+MOST_UNREAD = 1_000
+"""Records that were sent and not read again: usually one or two."""
 ANSWER_TIMEOUT_S = 15.0
 """Longer than Kafka may take to acknowledge a record: then it is read within milliseconds."""
 
@@ -47,6 +49,8 @@ class Submissions:
         """
         if not commands:
             return []
+        if len(self._sent) > MOST_UNREAD:
+            raise KafkaUnavailable("the log of the queue is not read at present")
         answered: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
         self._waiting.append((commands, answered))
         self._wake.set()

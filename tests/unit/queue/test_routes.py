@@ -294,3 +294,17 @@ async def test_metrics_say_what_a_queue_holds() -> None:
     assert 'baton_queue_items{queue="q",state="ready"} 1.0' in text
     assert 'baton_queue_leases_total{queue="q"} 1.0' in text
     assert 'baton_queue_acks_total{queue="q"} 1.0' in text
+
+
+@virtual_time
+async def test_nothing_is_written_to_the_topic_of_others() -> None:
+    """A queue over `sessions` must not invent sessions; Kafka's own topics are no queues at all."""
+    store = InMemoryQueueStore()
+    store.make_topic("sessions")
+    async with worker(store) as one:
+        await one.call("PUT", "q", {"over": "sessions"})
+        put = await one.http.post("/queues/q/items", json={"data": 1})
+        internal = await one.http.put("/queues/r", json={"over": "__consumer_offsets"})
+
+    assert (put.status_code, internal.status_code) == (409, 422)
+    assert store.topics["sessions"].partitions == [[]]
