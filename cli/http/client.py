@@ -187,6 +187,13 @@ class BatonClient:
         operation: dict[str, Any] = _decode(response, dict[str, Any])
         return operation
 
+    async def call(self, method: str, path: str, body: Any = None, *, repeatable: bool = True) -> Any:
+        """The JSON answer of a queue; `body` is JSON, or bytes with a line per item."""
+        how: dict[str, Any] = {} if body is None else {"json": body}
+        if isinstance(body, bytes):
+            how = {"content": body, "headers": {"content-type": NDJSON}}
+        return _decode(await self._send(method, path, repeatable=repeatable, **how), Any)
+
     async def listen(
         self, path: str, params: Mapping[str, Any], last_event_id: str
     ) -> AsyncGenerator[ServerSentEvent]:

@@ -203,6 +203,7 @@ class LocalStack:
             ready=self._ready,
             control=self.control_url,
             producer=self.producer_url,
+            queue=self.options.queue_url,
             kafka=self.options.kafka_address,
             kafka_locks=self._locks.kafka_environment(OPERATOR) if self._locks else {},
             tls=self._locks.tls_environment(OPERATOR) if self._locks else {},

@@ -29,6 +29,7 @@ def summary_of(options: StackOptions) -> str:
     exports: dict[str, str] = {
         "BATON_URL": options.control_url,
         "BATON_PRODUCER_URL": options.producer_url,
+        "BATON_QUEUE_URL": options.queue_url,
         "BATON_KAFKA": options.kafka_address,
         "BATON_NAMESPACE": options.namespace,
     }

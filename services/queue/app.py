@@ -42,16 +42,15 @@ def create_app(
         return refusal(error)
 
     app.add_exception_handler(BatonError, refused)
-    install_health(
-        app,
-        lambda: [
-            *queues.complaints(),
-            *keys.complaints(),
-            *(["the service is stopping"] if leaving.is_set() else []),
-        ],
-        QueueMetrics(queues).registry,
-        remarks=lambda: [*queues.remarks(), *keys.remarks()],
-    )
+
+    def complaints() -> list[str]:
+        stopping = ["the service is stopping"] if leaving.is_set() else []
+        return [*queues.complaints(), *keys.complaints(), *stopping]
+
+    def remarks() -> list[str]:
+        return [*queues.remarks(), *keys.remarks()]
+
+    install_health(app, complaints, QueueMetrics(queues).registry, remarks=remarks)
     app.include_router(queue_routes(queues))
     app.include_router(item_routes(queues, bodies, leaving))
     install_docs(app)

@@ -18,7 +18,7 @@ from starlette.types import Scope as Connection
 
 from shared.errors import BatonError, InvalidInput, Unavailable
 from shared.service.http import kind_for, problem, problem_for
-from shared.service.key_file import NAME, Entries, KeyFile, check_key, digest_of, find_key
+from shared.service.key_file import Entries, KeyFile, check_key, digest_of, find_key
 
 QUEUES = "/queues"
 _BEARER = "bearer "
@@ -66,26 +66,23 @@ class Grant:
 
 
 def parse_grant(text: str, number: int) -> Grant:
-    """The grant in a line of the file: `KEY SCOPES [name=NAME]`.
+    """The grant in a line of the file: `KEY SCOPES`.
 
     Raises InvalidInput, which names the number of the line but never its text.
 
-    >>> sorted(scope.value for scope in parse_grant("k1 enqueue+work name=mailer", 1).scopes)
+    >>> sorted(scope.value for scope in parse_grant("k1 enqueue+work", 1).scopes)
     ['enqueue', 'work']
     """
     key, *words = text.split()
     check_key(key, f"queue key {number}")
-    name = words[1].partition("=") if len(words) == 2 else ("name", "=", "x")
     try:
-        scopes = frozenset(map(Scope, words[0].split("+"))) if words else frozenset()
+        (scopes,) = words
+        return Grant(digest=digest_of(key.encode()), scopes=frozenset(map(Scope, scopes.split("+"))))
     except ValueError:
-        scopes = frozenset()
-    if not scopes or len(words) > 2 or name[0] != "name" or not NAME.fullmatch(name[2]):
         raise InvalidInput(
-            f"queue key {number} must be followed by `enqueue`, `work`, `manage`, or several of them with `+` "
-            "between them, and perhaps by `name=NAME` (letters, digits, `.`, `_`, `-`)"
-        )
-    return Grant(digest=digest_of(key.encode()), scopes=scopes)
+            f"queue key {number} must be followed by `enqueue`, `work` or `manage`, or several of them with "
+            "`+` between them"
+        ) from None
 
 
 def scope_of(method: str, path: str) -> Scope | None:

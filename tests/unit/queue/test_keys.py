@@ -59,7 +59,7 @@ async def test_a_key_opens_the_routes_of_its_scope(
 ) -> None:
     """And no others; everybody may see whether the service is well."""
     file = tmp_path / "keys"
-    file.write_text(f"# of the team\nk1 {scope.value} name=team\n")
+    file.write_text(f"# of the team\nk1 {scope.value} \n")
     keys = QueueKeys(file)
     await keys.step()
     method, path = route
@@ -101,9 +101,7 @@ async def test_the_gate_answers_before_the_body_is_read(tmp_path: Path) -> None:
     assert (wrong.status_code, wrong.json()["type"]) == (403, "urn:baton:wrong-scope")
 
 
-@pytest.mark.parametrize(
-    "line", ["k1", "k1 write", "k1 work+", "k1 work name=", "k1 work x y", "k1 work rate=5"]
-)
+@pytest.mark.parametrize("line", ["k1", "k1 write", "k1 work+", "k1 work name=x"])
 def test_a_line_without_a_meaning_is_refused(line: str) -> None:
     """By its number, without a word of it."""
     with pytest.raises(InvalidInput, match="queue key 7") as error:
