@@ -13,6 +13,7 @@ import httpx
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from services.queue.core.items import MAX_ITEM_BYTES
 from services.queue.core.snapshot import encode_state
 from services.queue.kafka import items as kafka_items
 from services.queue.kafka.store import KafkaQueueStore
@@ -229,6 +230,27 @@ async def test_items_beyond_the_cache_are_read_again(
 
     assert [item["data"][0] for item in found] == list(range(60))
     assert [item["data"][0] for item in again] == list(range(20))
+
+
+async def test_a_queue_that_was_made_anew_hands_out_its_own_items(kafka: str, namespace: str) -> None:
+    """Deleted and created by another worker before this one has looked, with other partitions."""
+    async with on_kafka(kafka, namespace) as one, on_kafka(kafka, namespace) as two:
+        await one.call("PUT", "q", {})
+        await one.put({"data": "old"}, {"data": "older"})
+        await two.lease()
+        await one.call("DELETE", "q")
+        await one.call("PUT", "q", {"partitions": 2})
+        await one.put({"data": "x" * (MAX_ITEM_BYTES - 20)}, {"data": "new"})
+        found: list[dict[str, Any]] = []
+
+        async def has_both() -> bool:
+            answer = await two.http.post("/queues/q/lease", json={"max": 10})
+            found.extend(answer.json().get("items", []))
+            return len(found) >= 2
+
+        await until(has_both)
+
+    assert sorted(len(item["data"]) for item in found) == [3, MAX_ITEM_BYTES - 20]
 
 
 @pytest.mark.timeout(120)

@@ -14,7 +14,7 @@ from typing import TypeVar
 from services.queue.core.commands import AnyCommand
 from services.queue.core.fold import Answer, UnknownRules
 from services.queue.core.queue_state import QueueState, QueueStatus
-from services.queue.core.replica import SNAPSHOT_EVERY, LogMoved, Replica
+from services.queue.core.replica import SNAPSHOT_EVERY, Replica
 from services.queue.core.snapshot import Snapshot
 from services.queue.ports import CommandLog, ItemLog
 from services.queue.worker.demand import Demand
@@ -136,15 +136,13 @@ class Engine:
         return self.state.status(self.now_ms, self.items.backlog_ends if self.items else self.state.frontier)
 
     async def run(self) -> None:
-        """Follows the log until it is cancelled."""
+        """Follows the log until it is cancelled. Raises LogMoved: then open everything anew, items too."""
         sending = asyncio.create_task(self.submissions.run(), name=f"commands of {self.name}")
         backoff = Backoff(first_s=0.05, cap_s=2.0)
         try:
             while True:
                 try:
                     await self._follow()
-                except LogMoved as error:
-                    logger.warning("log begins anew", extra={"queue": self.name, "why": error.detail})
                 except KafkaUnavailable as error:
                     logger.warning("log not readable", extra={"queue": self.name, "why": error.detail})
                 except UnknownRules as error:
@@ -156,6 +154,7 @@ class Engine:
                 self.submissions.fail(KafkaUnavailable("the log of the queue is read again"))
                 await asyncio.sleep(backoff.next_s())
         finally:
+            self.submissions.fail(KafkaUnavailable("the log of the queue is read again"))
             sending.cancel()
             if self._snapshot is not None:
                 self._snapshot.cancel()

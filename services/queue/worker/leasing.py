@@ -22,7 +22,7 @@ from services.queue.core.commands import (
     Seek,
     Until,
 )
-from services.queue.core.fold import Applied, EnterAnswer, LeaseAnswer, Leased, ReceiptsAnswer
+from services.queue.core.fold import BURY_MS, Applied, EnterAnswer, LeaseAnswer, Leased, ReceiptsAnswer
 from services.queue.core.items import ItemRecord, dead_letter, redriven
 from services.queue.core.open_items import Place
 from services.queue.core.queue_state import QueueStatus
@@ -112,11 +112,13 @@ class Leasing:
 
     async def reject(self, receipts: Sequence[Receipt], why: str) -> Sequence[int]:
         """Buries the items now; the indexes of stale receipts. Raises Conflict if this queue buries none."""
-        state = self.engine.state
-        found = {receipt: state.open.get(_place(receipt)) for receipt in receipts}
+        _ = self.dead
+        # first, so that this worker has read their leases, wherever they were given, and they do not end now
+        await self.settle(Until(tuple(receipts), BURY_MS))
+        found = {receipt: self.engine.state.open.get(_place(receipt)) for receipt in receipts}
         good = {r: item.attempts for r, item in found.items() if item is not None and item.lease == r.lease}
         await self._bury(good, why)
-        # all of them: the log knows best which are stale
+        # for all: a stale receipt never becomes good again, and done again is done
         answer = await self.engine.submit(Dead(tuple(receipts)), ReceiptsAnswer)
         return answer.stale
 

@@ -16,7 +16,7 @@ import msgspec
 
 from services.queue.core.commands import Configure, QueueSettings
 from services.queue.core.fold import Applied
-from services.queue.core.replica import SNAPSHOT_EVERY
+from services.queue.core.replica import SNAPSHOT_EVERY, LogMoved
 from services.queue.ports import ItemLog, QueueStore
 from services.queue.worker.engine import Engine, QueueNotReady, QueueRefused
 from services.queue.worker.leasing import Leasing
@@ -26,6 +26,7 @@ from shared.model.names import DEAD, is_queue_name
 
 LOOK_S = 2.0
 READY_S = 10.0
+REOPEN_S = 0.05
 logger = logging.getLogger(__name__)
 
 
@@ -184,12 +185,16 @@ class Queues:
     async def _serve(self, engine: Engine) -> None:
         """Follows the log, and reads the items ahead once it is known where they are."""
         items: ItemLog | None = None
+        is_moved = False
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(engine.run())
                 items = await self._items_of(engine)
                 engine.attach(items)
                 tasks.create_task(self._read_items(engine, items))
+        except* LogMoved as errors:
+            is_moved = True
+            logger.warning("log moved", extra={"queue": engine.name, "why": str(errors.exceptions[0])})
         except* QueueRefused:
             pass  # the engine says so to everybody who asks
         except* Exception as errors:  # a fault of ours: the other queues go on
@@ -199,6 +204,14 @@ class Queues:
             engine.close()
             if items is not None:
                 items.close()
+        if is_moved:
+            await self._reopen(engine.name)
+
+    async def _reopen(self, name: str) -> None:
+        """Begins anew with the log as it is now; it may even be that of another queue of this name."""
+        await asyncio.sleep(REOPEN_S)
+        await self._open[name].close()
+        self._start(name)
 
     async def _items_of(self, engine: Engine) -> ItemLog:
         backoff = Backoff(first_s=0.01, cap_s=0.5)

@@ -14,9 +14,9 @@ from tests.unit.queue.world import Worker, receipts, worker
 
 async def state_at(one: Worker, offset: int, queue: str = "q") -> bytes:
     """The worker's state, once it has read the log up to the offset."""
-    engine = (await one.queues.find(queue)).engine
-    await until(lambda: engine.next_offset >= offset)
-    return encode_state(engine.state)
+    await one.queues.find(queue)
+    await until(lambda: dict(one.queues.all())[queue].engine.next_offset >= offset)
+    return encode_state((await one.queues.find(queue)).engine.state)
 
 
 @virtual_time
@@ -158,3 +158,24 @@ async def test_queues_made_at_two_workers_at_once_are_one() -> None:
 
     assert sorted(answer.status_code for answer in answers) == [200, 409]
     assert shown[0] == shown[1]
+
+
+@virtual_time
+async def test_a_worker_that_lags_buries_no_item_without_its_letter() -> None:
+    """It rejects by a receipt of another worker, whose lease it has not read when it is asked."""
+    store = InMemoryQueueStore()
+    async with worker(store) as one, worker(store) as two:
+        await one.call("PUT", "q", {})
+        await two.call("GET", "q")
+        reading = store.readers["q"]
+        reading.may_read.clear()
+        await one.put({"data": 1})
+        held = receipts(await one.lease())
+        rejecting = asyncio.create_task(two.call("POST", "q/reject", {"receipts": held}))
+        await asyncio.sleep(1)
+        reading.may_read.set()
+        done = await rejecting
+        (letter,) = await one.lease("q.dead", wait_s=1)
+
+    assert done == {"done": 1, "stale": []}
+    assert letter["data"] == 1
