@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -40,31 +42,64 @@ async def on_kafka(kafka: str, namespace: str, **how: Any) -> AsyncIterator[Work
         yield one
 
 
-@contextlib.asynccontextmanager
-async def process(
-    kafka: str, namespace: str
-) -> AsyncIterator[tuple[httpx.AsyncClient, asyncio.subprocess.Process]]:
-    """A worker as a process, once it is ready, and a client of it."""
-    port = free_port()
-    settings = {"BATON_KAFKA": kafka, "BATON_NAMESPACE": namespace, "BATON_PORT": str(port)}
-    running = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "services.queue", env=os.environ | settings
-    )
+class QueueProcess:
+    """A worker as a process; it keeps its port when it is started again."""
 
-    async def is_ready() -> bool:
-        assert running.returncode is None, "the worker has ended"
-        with contextlib.suppress(httpx.TransportError):
-            return (await client.get("/readyz")).status_code == 200
-        return False
+    def __init__(self, kafka: str, namespace: str) -> None:
+        port = free_port()
+        self._settings = {"BATON_KAFKA": kafka, "BATON_NAMESPACE": namespace, "BATON_PORT": str(port)}
+        self.url = f"http://127.0.0.1:{port}"
+        self.running: Process | None = None
 
-    try:
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=40) as client:
+    async def start(self) -> None:
+        """Returns once it is ready."""
+        running = self.running = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "services.queue", env=os.environ | self._settings
+        )
+
+        async def is_ready() -> bool:
+            assert running.returncode is None, "the worker has ended"
+            with contextlib.suppress(httpx.TransportError):
+                return (await client.get("/readyz")).status_code == 200
+            return False
+
+        async with httpx.AsyncClient(base_url=self.url) as client:
             await until(is_ready)
+
+    async def kill(self) -> None:
+        """Ends it with SIGKILL."""
+        assert self.running is not None
+        with contextlib.suppress(ProcessLookupError):
+            self.running.kill()
+        await self.running.wait()
+
+    async def stop(self) -> int:
+        """Ends it in an orderly way; its exit code."""
+        assert self.running is not None
+        self.running.terminate()
+        return await asyncio.wait_for(self.running.wait(), 20)
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        assert self.running is not None
+        self.running.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        assert self.running is not None
+        self.running.send_signal(signal.SIGCONT)
+
+
+@contextlib.asynccontextmanager
+async def process(kafka: str, namespace: str) -> AsyncIterator[tuple[httpx.AsyncClient, QueueProcess]]:
+    """A worker as a process, once it is ready, and a client of it."""
+    running = QueueProcess(kafka, namespace)
+    await running.start()
+    try:
+        async with httpx.AsyncClient(base_url=running.url, timeout=40) as client:
             yield client, running
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            running.kill()
-        await running.wait()
+        await running.kill()
 
 
 async def state_of(one: Worker) -> bytes:
@@ -260,16 +295,14 @@ async def test_a_killed_workers_leases_go_on_and_end(kafka: str, namespace: str)
         await one.put("/queues/q", json={"lease_s": 3})
         await one.post("/queues/q/items", json=[{"data": 1}, {"data": 2}])
         (item,) = (await one.post("/queues/q/lease")).json()["items"]
-        killed.kill()
-        await killed.wait()
+        await killed.kill()
 
         other = (await two.post("/queues/q/lease", json={"max": 10, "lease_s": 60})).json()["items"]
         (again,) = (await two.post("/queues/q/lease", json={"max": 10, "wait_s": 10})).json()["items"]
         stale = await two.post("/queues/q/ack", json={"receipts": [item["receipt"]]})
         poll = asyncio.create_task(two.post("/queues/q/lease", json={"wait_s": 20, "max": 1, "lease_s": 60}))
         await two.post("/queues/q/ack", json={"receipts": [again["receipt"]]})
-        stopped.terminate()
-        code = await asyncio.wait_for(stopped.wait(), 15)
+        code = await stopped.stop()
         with contextlib.suppress(httpx.TransportError):
             await poll
 
