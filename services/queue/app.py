@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from fastapi import FastAPI, Request, Response
+from starlette.types import ASGIApp
 
 from services.queue.http.admin import queue_routes
 from services.queue.http.bodies import Bodies
 from services.queue.http.keys import KeyGate, QueueKeys
 from services.queue.http.metrics import QueueMetrics
-from services.queue.http.routes import item_routes
+from services.queue.http.routes import DirectRoutes, item_handlers, item_routes
 from services.queue.worker.queues import Queues
 from shared.errors import BatonError
 from shared.service.api_docs import NO_DOCS, install_docs
@@ -20,7 +21,7 @@ from shared.service.refusals import refusal
 
 def create_app(
     queues: Queues, bodies: Bodies, leaving: asyncio.Event, keys: QueueKeys | None = None
-) -> FastAPI:
+) -> ASGIApp:
     """The app over the queues, for whom `keys` lets in.
 
     Once it is `leaving`, it is not ready and its long polls end.
@@ -34,7 +35,6 @@ def create_app(
     )
     keys = keys or QueueKeys()
     app.add_middleware(HeadAnswers)
-    app.add_middleware(KeyGate, keys=keys)  # the last one stands in front
     install_problems(app)
 
     async def refused(_: Request, error: Exception) -> Response:
@@ -52,6 +52,8 @@ def create_app(
 
     install_health(app, complaints, QueueMetrics(queues).registry, remarks=remarks)
     app.include_router(queue_routes(queues))
-    app.include_router(item_routes(queues, bodies, leaving))
+    handlers = item_handlers(queues, bodies, leaving)
+    app.include_router(item_routes(handlers))
     install_docs(app)
-    return app
+    # the gate outside: a request that may not be made is refused before its body is read
+    return KeyGate(DirectRoutes(app, handlers), keys)

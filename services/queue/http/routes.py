@@ -7,11 +7,14 @@ a whole.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 from fastapi import APIRouter, Request, Response
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.queue.core.commands import Ack, Until
 from services.queue.core.items import read_posted
@@ -31,11 +34,22 @@ from services.queue.http.messages import (
 from services.queue.http.openapi import described
 from services.queue.worker.leasing import HandedOut, Leasing
 from services.queue.worker.queues import Queues
-from shared.errors import Conflict
+from shared.errors import BatonError, Conflict
 from shared.service.http import problem
-from shared.service.refusals import RETRY
+from shared.service.refusals import RETRY, refusal
 
 JSON = "application/json"
+Handler = Callable[[str, Request], Awaitable[Response]]
+"""Answers a request to the queue of that name. Raises BatonError."""
+_DESCRIBED: Final = (
+    ("items", "Put items", None, PutItems),
+    ("lease", "Lease items", LeaseItems, Items),
+    ("ack", "Items are done", WithReceipts, Done),
+    ("release", "Give items back", ReleaseItems, Done),
+    ("reject", "Make items dead letters", RejectItems, Done),
+    ("extend", "Extend leases", ExtendItems, Done),
+)
+logger = logging.getLogger(__name__)
 
 
 class AllStale(Conflict):
@@ -47,11 +61,9 @@ def shown(answer: msgspec.Struct) -> Response:
     return Response(msgspec.json.encode(answer), media_type=JSON)
 
 
-def item_routes(queues: Queues, bodies: Bodies, leaving: asyncio.Event) -> APIRouter:
-    """The routes below `/queues/{queue}`; long polls end when the service is `leaving`."""
-    router = APIRouter(prefix="/queues/{queue}", tags=["items"])
+def item_handlers(queues: Queues, bodies: Bodies, leaving: asyncio.Event) -> dict[str, Handler]:
+    """What answers `POST /queues/{queue}/…`, by the last part; long polls end once the service is `leaving`."""
 
-    @router.post("/items", summary="Put items", **described(None, PutItems))
     async def put(queue: str, request: Request) -> Response:
         leasing = await queues.find(queue)
         async with bodies.posted(request) as (body, wrapping):
@@ -69,40 +81,79 @@ def item_routes(queues: Queues, bodies: Bodies, leaving: asyncio.Event) -> APIRo
             return problem(503, "kafka-unavailable", detail, headers=RETRY, **stored, **rejected)
         return shown(PutItems(accepted=len(posted.accepted), rejected=posted.rejected))
 
-    @router.post("/lease", summary="Lease items", **described(LeaseItems, Items))
     async def lease(queue: str, request: Request) -> Response:
         leasing = await queues.find(queue)
         asked = parse(await small_body(request), LeaseItems)
         found = await _leased(leasing, asked, request, leaving)
         return shown(Items(items=[shown_item(one) for one in found]))
 
-    @router.post("/ack", summary="Items are done", **described(WithReceipts, Done))
     async def ack(queue: str, request: Request) -> Response:
         leasing = await queues.find(queue)
         asked = parse(await small_body(request), WithReceipts)
         return _done(asked, await leasing.settle(Ack(asked.parsed())))
 
-    @router.post("/release", summary="Give items back", **described(ReleaseItems, Done))
     async def release(queue: str, request: Request) -> Response:
         leasing = await queues.find(queue)
         asked = parse(await small_body(request), ReleaseItems)
         command = Until(asked.parsed(), int(asked.delay_s * 1000), is_release=True)
         return _done(asked, await leasing.settle(command))
 
-    @router.post("/reject", summary="Make items dead letters", **described(RejectItems, Done))
     async def reject(queue: str, request: Request) -> Response:
         leasing = await queues.find(queue)
         asked = parse(await small_body(request), RejectItems)
         return _done(asked, await leasing.reject(asked.parsed(), asked.why))
 
-    @router.post("/extend", summary="Extend leases", **described(ExtendItems, Done))
     async def extend(queue: str, request: Request) -> Response:
         leasing = await queues.find(queue)
         asked = parse(await small_body(request), ExtendItems)
         command = Until(asked.parsed(), _lease_ms(leasing, asked.lease_s))
         return _done(asked, await leasing.settle(command))
 
+    return {
+        "items": put,
+        "lease": lease,
+        "ack": ack,
+        "release": release,
+        "reject": reject,
+        "extend": extend,
+    }
+
+
+def item_routes(handlers: Mapping[str, Handler]) -> APIRouter:
+    """The routes of these handlers, with what they take and answer."""
+    router = APIRouter(prefix="/queues/{queue}", tags=["items"])
+    for name, summary, taken, answered in _DESCRIBED:
+        router.post(f"/{name}", summary=summary, **described(taken, answered))(handlers[name])
     return router
+
+
+class DirectRoutes:
+    """ASGI middleware: answers the handlers' requests without the framework, which costs more than they do.
+
+    `app` answers all others. The framework's routes of the same handlers are there for `/docs`.
+    """
+
+    def __init__(self, app: ASGIApp, handlers: Mapping[str, Handler]) -> None:
+        self._app, self._handlers = app, handlers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        parts: list[str] = []
+        if scope["type"] == "http" and scope["method"] == "POST":
+            parts = scope["path"].split("/")
+        handler = self._handlers.get(parts[3]) if len(parts) == 4 and parts[1] == "queues" else None
+        if handler is None:
+            await self._app(scope, receive, send)
+            return
+        try:
+            answer = await handler(parts[2], Request(scope, receive))
+        except BatonError as error:
+            answer = refusal(error)
+        except ClientDisconnect:
+            return
+        except Exception:
+            logger.exception("request failed")
+            answer = problem(500, "internal-server-error", "an internal error; it has been logged")
+        await answer(scope, receive, send)
 
 
 async def _leased(
