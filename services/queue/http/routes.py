@@ -62,7 +62,7 @@ def shown(answer: msgspec.Struct) -> Response:
 
 
 def item_handlers(queues: Queues, bodies: Bodies, leaving: asyncio.Event) -> dict[str, Handler]:
-    """What answers `POST /queues/{queue}/…`, by the last part; long polls end once the service is `leaving`."""
+    """What answers `POST /queues/{queue}/…`, by the last part; long polls end when it is `leaving`."""
 
     async def put(queue: str, request: Request) -> Response:
         leasing = await queues.find(queue)
