@@ -6,8 +6,9 @@ STACK_HOME ?= .baton
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 INSTALLED := $(VENV)/.installed
-WORKERS ?= 2
-PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# more workers than two cores, because tests on real servers wait half of their time
+WORKERS ?= 3
+PARALLEL := -n $(WORKERS) --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-browser pictures agent lint types up down bench bench-spark bench-grid chaos chaos-cluster kill-matrix test-s3 soak simulate simulate-faults fuzz mutate audit-deps sbom clean lock
@@ -20,7 +21,7 @@ install: $(INSTALLED) ## Create the virtual environment from the locked versions
 demo: $(INSTALLED) ## Run the whole pipeline, on a generated log or on LOG=path
 	@$(BIN)/baton demo $(if $(LOG),"$(LOG)") $(ARGS)
 
-test: $(INSTALLED) ## Run every test, by WORKERS=2: unit, simulation, integration on real servers, end to end
+test: $(INSTALLED) ## Run every test, by WORKERS=3: unit, simulation, integration on real servers, end to end
 	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-browser: $(INSTALLED) ## Test agent and console in a real Chromium (Debian: chromium and chromium-driver)
