@@ -88,7 +88,7 @@ async def test_what_at_most_once_has_lost_is_permitted(
 
     assert (held["added"], held["duplicates"], again["commits"]) == (len(kept), 0, 0)
     assert judged["verdict"] == "within the promise of at_most_once", judged["examples"]
-    assert (judged["missing"], judged["judged"], judged["lake_judged"]) == (1, len(kept), len(kept))
+    assert (judged["missing"], judged["delivered"], judged["lake_judged"]) == (1, len(kept), len(kept))
 
 
 async def test_a_driver_killed_at_any_moment_leaves_each_session_once(
