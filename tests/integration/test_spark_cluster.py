@@ -18,6 +18,8 @@ from tests.spark_control import Control
 
 KEYS = 40
 POLL_S = 0.05
+DRIVER_HOST = "localhost"
+"""Another name than Spark would choose."""
 SIZES = {
     "spark.executor.memory": MEMORY,
     "spark.executor.cores": "1",
@@ -37,7 +39,7 @@ async def control(
     cluster: SparkCluster, tmp_path: Path, kafka: str, zookeeper: str, namespace: str
 ) -> AsyncIterator[Control]:
     """Control whose jobs run on the cluster; the folder of the lake is seen by all."""
-    options = ClusterOptions(options=SIZES)
+    options = ClusterOptions(driver_host=DRIVER_HOST, options=SIZES)
     async with httpx.AsyncClient() as http:
         control = Control(tmp_path, kafka, zookeeper, namespace, http, master=cluster.master, cluster=options)
         yield control
@@ -47,7 +49,10 @@ async def control(
 async def test_all_jobs_run_where_nothing_of_ours_is(
     control: Control, cluster: SparkCluster, kafka: str, namespace: str
 ) -> None:
-    """Code and packages come with the archive; an executor that is killed in each job changes nothing."""
+    """Code and packages come with the archive; an executor that is killed in each job changes nothing.
+
+    Executors reach the driver by the name that is set for it.
+    """
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
     await pipeline.send(closed_log(400, KEYS, step_ms=1000))
@@ -61,6 +66,7 @@ async def test_all_jobs_run_where_nothing_of_ours_is(
     assert (audit["missing"], audit["extra"], audit["different"]) == (0, 0, 0)
     unpacked = [folder for folder in cluster.folders() if (folder / "baton" / "services").is_dir()]
     assert unpacked != []
+    assert all(f"@{DRIVER_HOST}:" in (folder / "stderr").read_text() for folder in unpacked)
 
 
 async def run_disturbed(control: Control, cluster: SparkCluster, job: str) -> Run:
