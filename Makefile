@@ -14,7 +14,7 @@ PARALLEL := -n $(WORKERS) --no-loadscope-reorder
 .PHONY: help install demo test test-browser pictures agent lint types up down bench bench-spark bench-grid chaos chaos-cluster kill-matrix test-s3 soak simulate simulate-faults fuzz mutate audit-deps sbom clean lock
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## Create the virtual environment from the locked versions and fetch the jars
 
