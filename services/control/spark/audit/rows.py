@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import marshal
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -50,12 +50,12 @@ def digest(fragment: bytes) -> bytes:
 def read_fragment_rows(
     batches: Iterator[pa.RecordBatch], future_ms: int, has_key: Callable[[bytes], bool], judges: int
 ) -> Iterator[pa.RecordBatch]:
-    """Records (stream, offset, appended, key, value) as rows.
+    """Records (stream, offset, appended, key, value) as rows; each holds the fragments of a key in a batch.
 
-    Their body is (appended, t, w, a, end, id, size, digest): `t` is the effective time, `w` W before the
-    fragment, `a` A including it (ms). The batches hold whole streams, each in the order of its offsets, so
-    the running maxima need no other pass. `has_key`: whether a key belongs to the sample. Each of the
-    `judges` gets the facts.
+    Their body is a list of (offset, appended, t, w, a, end, id, size, digest): `t` is the effective time, `w`
+    W before the fragment, `a` A including it (ms). The batches hold whole streams, each in the order of its
+    offsets, so the running maxima need no other pass. `has_key`: whether a key belongs to the sample. Each of
+    the `judges` gets the facts.
     """
     reader: _LogReader | None = None
     for batch in batches:
@@ -65,11 +65,11 @@ def read_fragment_rows(
         ):
             if reader is None or stream != reader.stream:
                 if reader is not None:
-                    rows += _for_all(reader.facts(), judges)
-                reader = _LogReader(stream, offset, appended, future_ms)
-            row = reader.read(offset, appended, key, value or b"", has_key)
-            if row is not None:
-                rows.append(row)
+                    rows += reader.take_rows() + _for_all(reader.facts(), judges)
+                reader = _LogReader(stream, offset, appended, future_ms, has_key)
+            reader.read(offset, appended, key, value or b"")
+        if reader is not None:
+            rows += reader.take_rows()
         yield batch_of(rows, _ROW)
     if reader is not None:
         yield batch_of(_for_all(reader.facts(), judges), _ROW)
@@ -78,45 +78,57 @@ def read_fragment_rows(
 class _LogReader:
     """Reads the records of one stream, and remembers its facts."""
 
-    def __init__(self, stream: int, first: int, first_a: int, future_ms: int) -> None:
+    def __init__(
+        self, stream: int, first: int, first_a: int, future_ms: int, has_key: Callable[[bytes], bool]
+    ) -> None:
         self.stream = stream
         self._future_ms = future_ms
+        self._has_key = has_key
         self._first, self._first_a = first, first_a
         self._next, self._gap = first, -1
         self._w = self._a = -1
         self._marks: list[tuple[int, int]] = []
         self._counts: Counter[str] = Counter()
         self._fragments = self._bytes = 0
+        self._lines: defaultdict[bytes, list[tuple[Any, ...]]] = defaultdict(list)
+        """By key, the fragments that are in no row yet."""
 
     def __repr__(self) -> str:
         return f"<_LogReader of stream {self.stream} at {self._next}>"
 
-    def read(
-        self, offset: int, appended: int, key: bytes | None, value: bytes, has_key: Callable[[bytes], bool]
-    ) -> tuple[Any, ...] | None:
-        """The row of a fragment in the sample; None for other records."""
+    def read(self, offset: int, appended: int, key: bytes | None, value: bytes) -> None:
+        """Reads the next record; keeps it if it is a fragment in the sample."""
         if offset != self._next and self._gap < 0:
             self._gap = offset
         self._next = offset + 1
         a = self._a = appended if appended > self._a else self._a
-        kind, name, time, end, fragment_id = read_record(key, value)
+        kind, _, time, end, fragment_id = read_record(key, value)
         if kind != "fragment":
             self._counts[kind] += 1
             if kind == "marker":
                 assert time is not None
                 self._marks.append((offset, time))
-            return None
+            return
         assert key is not None
         t = appended if time is None else min(time, appended + self._future_ms)
         w = self._w
         if t > w:
             self._w = t
-        if not has_key(key):
-            return None
+        if not self._has_key(key):
+            return
+        size = len(value)
         self._fragments += 1
-        self._bytes += len(value)
-        body = marshal.dumps((appended, t, w, a, end, fragment_id, len(value), digest(value)))
-        return zlib.crc32(key), name, self.stream, offset, FRAGMENT, body
+        self._bytes += size
+        self._lines[key].append((offset, appended, t, w, a, end, fragment_id, size, digest(value)))
+
+    def take_rows(self) -> list[tuple[Any, ...]]:
+        """The rows of the fragments that were read since the last call."""
+        rows = [
+            (zlib.crc32(key), key.decode(), self.stream, lines[0][0], FRAGMENT, marshal.dumps(lines))
+            for key, lines in self._lines.items()
+        ]
+        self._lines.clear()
+        return rows
 
     def facts(self) -> LogFacts:
         """The facts, once all is read."""
