@@ -181,7 +181,9 @@ def _given(sources: _Sources) -> dict[int, Given]:
 
 def _judges(spark: SparkSession, sources: _Sources) -> int:
     """How many tasks judge: so many that each can sort its rows in memory."""
-    least = max(2 * spark.sparkContext.defaultParallelism, int(spark.conf.get("spark.sql.shuffle.partitions")))
+    least = max(
+        2 * spark.sparkContext.defaultParallelism, int(spark.conf.get("spark.sql.shuffle.partitions"))
+    )
     records = sum(sources.logs.ends.values()) - sum(sources.logs.starts.values())
     return max(least, min(records // RECORDS_PER_JUDGE, MOST_JUDGES))
 

@@ -154,8 +154,9 @@ def read_delivered_rows(
     read_to = -1
     for batch in batches:
         rows: list[tuple[Any, ...]] = []
-        for one in zip(*batch.columns, strict=True):  # each may have 2 MB
-            partition, offset, key, value = (cell.as_py() for cell in one)
+        for partition, offset, key, value in zip(
+            *(column.to_pylist() for column in batch.columns), strict=True
+        ):
             if facts is None or partition != facts.partition:
                 if facts is not None:
                     rows += _for_all(facts, judges)
@@ -197,7 +198,7 @@ def _read_delivered(
     name = fields["key"].encode(errors="replace")
     digests = b"".join([digest(fragment.encode()) for fragment in fragments])
     sums = _sums(fields, fragments) if with_sums else None
-    body = marshal.dumps((*place, dict(fields), own_key == key, sums, digests))
+    body = marshal.dumps((*place, fields, own_key == key, sums, digests))
     return (zlib.crc32(name), name.decode(), stream, first, DELIVERED, body), closed_at
 
 
