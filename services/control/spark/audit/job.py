@@ -145,7 +145,7 @@ def _judge(
     def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return judge_rows(batches, shared_ground.value)
 
-    judges = _judges(spark, sources)
+    judges = _judges(spark, sources.logs)
     with_sums = sources.table.rows is not None
     rows = fragment_rows(spark, request, part, sources.logs, judges).union(
         delivered_rows(spark, request, part, sources.topic, judges, with_sums=with_sums)
@@ -179,13 +179,11 @@ def _given(sources: _Sources) -> dict[int, Given]:
     return given
 
 
-def _judges(spark: SparkSession, sources: _Sources) -> int:
+def _judges(spark: SparkSession, logs: Source) -> int:
     """How many tasks judge: so many that each can sort its rows in memory."""
-    least = max(
-        2 * spark.sparkContext.defaultParallelism, int(spark.conf.get("spark.sql.shuffle.partitions"))
-    )
-    records = sum(sources.logs.ends.values()) - sum(sources.logs.starts.values())
-    return max(least, min(records // RECORDS_PER_JUDGE, MOST_JUDGES))
+    width = 2 * spark.sparkContext.defaultParallelism
+    least = max(width, int(spark.conf.get("spark.sql.shuffle.partitions")))
+    return max(least, min(logs.records // RECORDS_PER_JUDGE, MOST_JUDGES))
 
 
 def _left_out(what: str, why: str) -> list[dict[str, str]]:
