@@ -182,7 +182,7 @@ def _given(sources: _Sources) -> dict[int, Given]:
 def _judges(spark: SparkSession, logs: Source) -> int:
     """How many tasks judge: so many that each can sort its rows in memory."""
     width = 2 * spark.sparkContext.defaultParallelism
-    least = max(width, int(spark.conf.get("spark.sql.shuffle.partitions")))
+    least: int = max(width, int(spark.conf.get("spark.sql.shuffle.partitions")))
     return max(least, min(logs.records // RECORDS_PER_JUDGE, MOST_JUDGES))
 
 

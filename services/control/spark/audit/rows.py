@@ -198,7 +198,7 @@ def _read_delivered(
     name = fields["key"].encode(errors="replace")
     digests = b"".join([digest(fragment.encode()) for fragment in fragments])
     sums = _sums(fields, fragments) if with_sums else None
-    body = marshal.dumps((*place, fields, own_key == key, sums, digests))
+    body = marshal.dumps((*place, dict(fields), own_key == key, sums, digests))
     return (zlib.crc32(name), name.decode(), stream, first, DELIVERED, body), closed_at
 
 
