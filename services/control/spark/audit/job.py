@@ -48,9 +48,9 @@ from shared.model.head import Head
 ATTEMPTS = 4
 """How often an audit tries: it starts over if retention has removed what it was reading."""
 RECORDS_PER_JUDGE = 250_000
-"""Records of the log; their rows take some 40 MB."""
-MOST_JUDGES = 200
-"""Each gets the facts of all streams, which hold their markers."""
+"""Records of the log; with the sessions delivered of them, their rows take some 50 MB."""
+MOST_JUDGES = 40
+"""A long log gets no more than these: each has a copy of all markers."""
 FINDINGS = ("missing", *NEVER)
 COUNTED = ("judged", "delivered", "expected", "duplicates", "not_judged", "open")
 IN_THE_LAKE = ("lake_judged", "lake_not_judged")

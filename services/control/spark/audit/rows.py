@@ -59,20 +59,19 @@ def read_fragment_rows(
     """
     reader: _LogReader | None = None
     for batch in batches:
-        rows: list[tuple[Any, ...]] = []
         for stream, offset, appended, key, value in zip(
             *(column.to_pylist() for column in batch.columns), strict=True
         ):
             if reader is None or stream != reader.stream:
                 if reader is not None:
-                    rows += reader.take_rows() + _for_all(reader.facts(), judges)
+                    yield reader.take_rows()
+                    yield from _for_all(reader.facts(), judges)
                 reader = _LogReader(stream, offset, appended, future_ms, has_key)
             reader.read(offset, appended, key, value or b"")
         if reader is not None:
-            rows += reader.take_rows()
-        yield batch_of(rows, _ROW)
+            yield reader.take_rows()
     if reader is not None:
-        yield batch_of(_for_all(reader.facts(), judges), _ROW)
+        yield from _for_all(reader.facts(), judges)
 
 
 class _LogReader:
@@ -121,14 +120,14 @@ class _LogReader:
         self._bytes += size
         self._lines[key].append((offset, appended, t, w, a, end, fragment_id, size, digest(value)))
 
-    def take_rows(self) -> list[tuple[Any, ...]]:
+    def take_rows(self) -> pa.RecordBatch:
         """The rows of the fragments that were read since the last call."""
         rows = [
             (zlib.crc32(key), key.decode(), self.stream, lines[0][0], FRAGMENT, marshal.dumps(lines))
             for key, lines in self._lines.items()
         ]
         self._lines.clear()
-        return rows
+        return batch_of(rows, _ROW)
 
     def facts(self) -> LogFacts:
         """The facts, once all is read."""
@@ -159,7 +158,7 @@ def read_delivered_rows(
         ):
             if facts is None or partition != facts.partition:
                 if facts is not None:
-                    rows += _for_all(facts, judges)
+                    yield from _for_all(facts, judges)
                 facts = TopicFacts(partition, offset, -1, {})
             elif offset != read_to and facts.gap < 0:
                 facts = facts._replace(gap=offset)
@@ -173,7 +172,7 @@ def read_delivered_rows(
                 rows = []
         yield batch_of(rows, _ROW)
     if facts is not None:
-        yield batch_of(_for_all(facts, judges), _ROW)
+        yield from _for_all(facts, judges)
 
 
 def _read_delivered(
@@ -216,10 +215,14 @@ def _within_long(number: int) -> int:
     return number if -(2**63) <= number < 2**63 else -1
 
 
-def _for_all(facts: LogFacts | TopicFacts, judges: int) -> list[tuple[Any, ...]]:
-    """A row with the facts for each judge; they sort before all others."""
+def _for_all(facts: LogFacts | TopicFacts, judges: int) -> Iterator[pa.RecordBatch]:
+    """A row with the facts for each judge, in a batch of its own: a million markers take 20 MB.
+
+    These rows sort before all others.
+    """
     body = marshal.dumps((isinstance(facts, LogFacts), *facts))
-    return [(-1 - judge, "", -1, -1, FACTS, body) for judge in range(judges)]
+    for judge in range(judges):
+        yield batch_of([(-1 - judge, "", -1, -1, FACTS, body)], _ROW)
 
 
 def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
