@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from services.control.spark.driver.run_lock import CheckLock, unlocked
-from services.control.spark.reports.figures import Range
+from services.control.spark.reports.kept import Note, PublishedReport, kept_rows, plan_id
+from services.control.spark.reports.periods import Range
 from services.control.spark.reports.plan import (
     LATEST_MS,
     QUARTER_MS,
@@ -66,19 +67,27 @@ def reports(spark: SparkSession, request: RunRequest, check_lock: CheckLock = un
     with settings(spark, {SORT_AFTER: MOST_SKETCHES}):
         state.prepare()
         upkeep = bring_up(state, sessions, plan)
-        publisher = Publisher(
-            spark,
-            tables,
-            group=request.group,
-            report=plan.report,
-            version=sessions.version,
-            zone=plan.zone,
-            check_lock=check_lock,
-        )
         of_tables = NO_STATISTICS | (SMALL if state.size() <= SMALL_BYTES else {})
         with settings(spark, of_tables):
             within = range_of(plan, state.rows("quarters"))
-            with computed(state, plan, within) as report:
+            published = PublishedReport(spark, tables, request.group, plan.report)
+            kept = kept_rows(published, plan, state, upkeep.lineage, within)
+            note = Note(
+                plan=plan_id(plan),
+                lineage=upkeep.lineage,
+                version=sessions.version,
+                start_ms=within.start_ms,
+            )
+            publisher = Publisher(
+                spark,
+                tables,
+                group=request.group,
+                report=plan.report,
+                note=note,
+                zone=plan.zone,
+                check_lock=check_lock,
+            )
+            with computed(state, plan, within, kept) as report:
                 # computes the report, so it precedes the tables, which are written side by side
                 result = shown(report, plan.zone, plan.periods)
                 publisher.publish(report.tables())

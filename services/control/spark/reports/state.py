@@ -76,8 +76,8 @@ class State:
         return {part: sorted(batches) for part, batches in found.items()}
 
     def rows(self, part: str) -> DataFrame:
-        """The rows of a part, in all of its batches."""
-        return self._read(part).where("lineage IS NULL").select(*COLUMNS)
+        """The rows of a part, in all of its batches, each with the `version` up to which its batch counts."""
+        return self._read(part).where("lineage IS NULL").select("version", *COLUMNS)
 
     def append(self, rows: Mapping[str, DataFrame], batches: Mapping[str, Batch]) -> None:
         """Adds a batch to each part in one commit. Repeating it is a no-op, also by another driver."""

@@ -33,6 +33,11 @@ class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
     batches: Chains
     why: str | None = None
 
+    @property
+    def lineage(self) -> str:
+        """Names the run that counted everything."""
+        return next(iter(self.batches.values()))[-1].lineage
+
 
 def parts_of(plan: ReportPlan) -> dict[str, str]:
     """The parts of the state that a plan needs, each with its JSON path ("" if it has none)."""

@@ -1,0 +1,117 @@
+"""Published rows that a run keeps: those of periods that did not change, as long as they are right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from services.control.spark.reports import job, kept
+from services.control.spark.reports.periods import Touched
+from tests.reports_lake import DAY, SPRING, Lake, Row, same_as_python, sessions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HOUR = 3_600_000
+BERLIN: dict[str, Any] = {"zone": "Europe/Berlin", "period": "hour,week", "top": 2}
+
+
+class Watched:
+    """A lake, and what each of its runs has computed: the touched periods, or None for all."""
+
+    def __init__(self, spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lake = Lake(spark, folder)
+        self.computed: list[Touched | None] = []
+        real = job.kept_rows
+
+        def kept_rows(*arguments: Any) -> kept.Kept | None:
+            found = real(*arguments)
+            self.computed.append(found and found.touched)
+            return found
+
+        monkeypatch.setattr(job, "kept_rows", kept_rows)
+
+    def run(self, *rows: Row, **parameters: Any) -> Touched | None:
+        """Appends the sessions, runs, and compares every table with plain Python."""
+        if rows:
+            self.lake.append(list(rows))
+        result = self.lake.run(**BERLIN, **parameters)
+        same_as_python(self.lake, result, top=BERLIN["top"], report=parameters.get("report", "default"))
+        return self.computed[-1]
+
+
+def session(number: int, at_ms: int, key: str = "k0") -> Row:
+    """A session that begins so many ms after the first day's midnight in Berlin."""
+    one = sessions(number, 1)[0]
+    return {**one, "key": key, "first_time": SPRING + at_ms, "last_time": SPRING + at_ms + 1}
+
+
+def starts(touched: Touched | None) -> dict[str, set[int]]:
+    """The touched periods of each kind, in ms after that midnight."""
+    assert touched is not None
+    found: dict[str, set[int]] = {}
+    for name, start in touched.starts:
+        found.setdefault(name, set()).add(start - SPRING)
+    return found
+
+
+def test_a_run_computes_the_periods_that_changed_and_keeps_the_others(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those with new sessions, in which a key was new and is not any more, or which the range cuts.
+
+    What another report's run has counted is new to this one. Days count for retention, also where the report
+    has none. The days here have 24 hours except the second, on which the clocks are set forward.
+    """
+    monkeypatch.setattr(job, "NEWEST_DAYS", 5)
+    watched = Watched(spark, tmp_path, monkeypatch)
+    known = [session(n, 0, key=f"k{n}") for n in range(15)]
+    friday, saturday, sunday = (n * DAY - HOUR for n in (6, 7, 8))
+    monday = 2 * DAY - HOUR
+
+    assert watched.run(*sessions(1, 60, days=2), session(30, monday), *known) is None
+    in_order = watched.run(session(20, friday), session(21, friday + HOUR // 2, key="k3"))
+    watched.run(session(22, saturday + HOUR, key="late"), report="other")
+    of_other = watched.run(session(23, saturday + 2 * HOUR))
+    late = watched.run(session(24, DAY, key="late"))
+    next_day = watched.run(session(25, sunday))
+
+    assert starts(in_order) == {"hour": {friday}, "day": {friday}, "week": {monday}}
+    hours = {saturday + HOUR, saturday + 2 * HOUR}
+    assert starts(of_other) == {"hour": hours, "day": {saturday}, "week": {monday}}
+    assert starts(late) == {
+        "hour": {DAY, saturday + HOUR},
+        "day": {DAY, saturday},
+        "week": {monday, monday - 7 * DAY + HOUR},
+    }
+    assert [one.is_moved for one in (in_order, of_other, late, next_day) if one] == [
+        False,
+        False,
+        True,
+        False,
+    ]
+    assert starts(next_day) == {
+        "hour": {DAY, sunday},
+        "day": {DAY, sunday},
+        "week": {monday, monday - 7 * DAY + HOUR},
+    }
+
+
+def test_published_rows_are_kept_only_if_they_are_what_the_last_run_wrote(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compacted ones still are. After rows or sessions went, or much has changed, all is computed."""
+    monkeypatch.setattr(kept, "MOST_TOUCHED", 20)
+    watched = Watched(spark, tmp_path, monkeypatch)
+    watched.run(*sessions(1, 30, days=3))
+
+    spark.sql(f"OPTIMIZE delta.`{tmp_path}/reports/items`")
+    assert watched.run() == Touched(starts=frozenset())
+    spark.sql(f"DELETE FROM delta.`{tmp_path}/reports/items` WHERE place = 1")
+    assert watched.run() is None
+    assert watched.run(*sessions(2, 30, days=3)) is None
+    watched.lake.sql("DELETE FROM {} WHERE key = 'k3'")
+    watched.lake.sessions = [one for one in watched.lake.sessions if one["key"] != "k3"]
+    assert watched.run() is None
