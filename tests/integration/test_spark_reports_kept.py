@@ -9,7 +9,8 @@ import pytest
 
 from services.control.spark.reports import job, kept
 from services.control.spark.reports.periods import Touched
-from tests.reports_lake import DAY, SPRING, Lake, Row, same_as_python, sessions
+from tests.reports_lake import DAY, SPRING, Lake, same_as_python, sessions
+from tests.reports_reference import Row
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,14 +25,15 @@ class Watched:
     def __init__(self, spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lake = Lake(spark, folder)
         self.computed: list[Touched | None] = []
-        real = job.kept_rows
+        real = kept.kept_rows
 
         def kept_rows(*arguments: Any) -> kept.Kept | None:
             found = real(*arguments)
-            self.computed.append(found and found.touched)
+            self.computed.append(found.touched if found else None)
             return found
 
         monkeypatch.setattr(job, "kept_rows", kept_rows)
+        monkeypatch.setattr(job, "SMALL_BYTES", 0)
 
     def run(self, *rows: Row, **parameters: Any) -> Touched | None:
         """Appends the sessions, runs, and compares every table with plain Python."""

@@ -19,14 +19,17 @@ PAIR = "pair"
 MEASURED = {"duration_ms": "duration_sketch", "length": "length_sketch"}
 
 
-def visits_by_key(visits: DataFrame, keys: DataFrame, wanted: Wanted) -> DataFrame:
-    """What each key did in each period, and when its first session of all began (`first`).
+def visits_by_key(
+    visits: DataFrame, of_range: DataFrame | None, keys: DataFrame, wanted: Wanted
+) -> DataFrame:
+    """What each key did in each period, when its first session in it began, and that of all (`first`).
 
     A shuffle by key serves the join, and the sums after it.
     """
     firsts = add_up(keys, "keys").withColumnRenamed("start", "first")
     return (
-        wanted.of(visits.select("key", "start", *SUMS["visits"]))
+        wanted.of(visits, of_range)
+        .select("period", "period_start", "start", "key", *SUMS["visits"])
         .join(firsts, "key")
         .groupBy("period", "period_start", "key")
         .agg(
@@ -41,9 +44,12 @@ def period_rows(quarters: DataFrame, by_key: DataFrame, wanted: Wanted) -> DataF
     """One row for each period that is computed and has sessions."""
     named = ["period", "period_start"]
     summed = wanted.of(quarters).select(*named, *SUMS["quarters"], *MEASURED.values())
-    of_keys = wanted.has(by_key).select(
-        *named, (f.col("began") == f.col("first")).alias("is_new"), f.col("fragments").alias("of_key")
+    # sums over the range may be of blocks, and then do not say when a key's first session began
+    since = f.timestamp_millis(f.lit(wanted.within.start_ms))
+    is_new = f.when(f.col("period") == RANGE, f.col("first") >= since).otherwise(
+        f.col("began") == f.col("first")
     )
+    of_keys = wanted.has(by_key).select(*named, is_new.alias("is_new"), f.col("fragments").alias("of_key"))
     # one sum over both kinds of rows instead of a join of their sums
     both = summed.unionByName(of_keys, allowMissingColumns=True)
     sessions, fragments, heaviest = f.col("sessions"), f.col("fragments"), f.col("heaviest")
@@ -72,7 +78,7 @@ def period_rows(quarters: DataFrame, by_key: DataFrame, wanted: Wanted) -> DataF
     )
 
 
-def list_rows(steps: DataFrame, wanted: Wanted, top: int) -> DataFrame:
+def list_rows(steps: DataFrame, of_range: DataFrame | None, wanted: Wanted, top: int) -> DataFrame:
     """The top lists of each period and path, by `position`.
 
     `any`, `entry` and `exit`: the most frequent items, anywhere or as the first or last one of a session.
@@ -83,7 +89,7 @@ def list_rows(steps: DataFrame, wanted: Wanted, top: int) -> DataFrame:
     pair = "named_struct('pair', true, 'next', next)"
     named = ["period_start", "period", "path"]
     counted = (
-        wanted.of(steps)
+        wanted.of(steps, of_range)
         .selectExpr(
             *(*named, "item", *SUMS["steps"], "if(next IS NULL, fragments, 0L) AS exits"),
             f"inline(if(next IS NULL, array({item}), array({item}, {pair})))",

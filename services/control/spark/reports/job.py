@@ -51,7 +51,7 @@ SMALL = {
     "spark.sql.files.minPartitionNum": "1",
 }
 """For a state up to SMALL_BYTES, where starting a task takes longer than its work: each step is one task, and
-Spark does not plan again after it."""
+Spark does not plan again after it. The whole report is computed, without a search for what has changed."""
 
 
 def reports(spark: SparkSession, request: RunRequest, check_lock: CheckLock = unlocked) -> Result:
@@ -70,8 +70,10 @@ def reports(spark: SparkSession, request: RunRequest, check_lock: CheckLock = un
         of_tables = NO_STATISTICS | (SMALL if state.size() <= SMALL_BYTES else {})
         with settings(spark, of_tables):
             within = range_of(plan, state.rows("quarters"))
-            published = PublishedReport(spark, tables, request.group, plan.report)
-            kept = kept_rows(published, plan, state, upkeep.lineage, within)
+            kept = None
+            if state.size() > SMALL_BYTES:
+                published = PublishedReport(spark, tables, request.group, plan.report)
+                kept = kept_rows(published, plan, state, upkeep.lineage, within)
             note = Note(
                 plan=plan_id(plan),
                 lineage=upkeep.lineage,
@@ -109,23 +111,29 @@ def reports(spark: SparkSession, request: RunRequest, check_lock: CheckLock = un
 
 def range_of(plan: ReportPlan, quarters: DataFrame) -> Range:
     """What the report covers: the plan's bounds, or those of the sessions."""
-    if plan.start_ms is not None and plan.end_ms is not None:
-        return Range(start_ms=plan.start_ms, end_ms=plan.end_ms, zone=plan.zone)
+    start_ms, end_ms = plan.start_ms, plan.end_ms
+    if start_ms is not None and end_ms is not None:
+        return Range(start_ms=start_ms, end_ms=end_ms, zone=plan.zone, widest=(start_ms, end_ms))
     quarters = quarters.where(f.col("start") < f.timestamp_millis(f.lit(LATEST_MS)))
     day = f.to_date(f.from_utc_timestamp("start", plan.zone)).alias("day")
     edges = [f.unix_millis(f.min("start")).alias("first"), f.unix_millis(f.max("start")).alias("last")]
-    if plan.start_ms is None and plan.end_ms is None:
+    if start_ms is None and end_ms is None:
         days = quarters.groupBy(day).agg(*edges).orderBy(f.desc("day")).limit(NEWEST_DAYS).collect()
         found = [(_midnight(row.day, plan.zone), row.last) for row in days]
     else:
         found = [(row.first, row.last) for row in quarters.agg(*edges).collect() if row.first is not None]
-    start_ms = plan.start_ms
-    end_ms = plan.end_ms
+    widest_end_ms = LATEST_MS if end_ms is None else end_ms
     if start_ms is None:
         start_ms = min([first for first, _ in found], default=0)
     if end_ms is None:
         end_ms = max([last + QUARTER_MS for _, last in found], default=start_ms)
-    return Range(start_ms=min(start_ms, end_ms), end_ms=max(start_ms, end_ms), zone=plan.zone)
+    has_earlier = plan.start_ms is not None or len(found) == NEWEST_DAYS
+    return Range(
+        start_ms=min(start_ms, end_ms),
+        end_ms=max(start_ms, end_ms),
+        zone=plan.zone,
+        widest=(start_ms if has_earlier else min(start_ms, 0), widest_end_ms),
+    )
 
 
 def check_rules(spark: SparkSession, rules: ItemRules) -> None:

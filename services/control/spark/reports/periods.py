@@ -15,6 +15,8 @@ import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from services.control.spark.reports.plan import BLOCK_MS
+
 RANGE = "range"
 HOUR_MS = 3_600_000
 LONGEST_MS = {"hour": 2 * HOUR_MS, "day": 48 * HOUR_MS, "week": 9 * 24 * HOUR_MS}
@@ -24,15 +26,28 @@ MOST_SPANS = 50
 
 
 class Range(msgspec.Struct, frozen=True, kw_only=True):
-    """What a report covers: sessions that begin from `start_ms` on and before `end_ms` (UTC)."""
+    """What a report covers: sessions that begin from `start_ms` on and before `end_ms` (UTC).
+
+    `widest`: bounds around these within which there are no other sessions.
+    """
 
     start_ms: int
     end_ms: int
     zone: str
+    widest: tuple[int, int]
 
     def of(self, rows: DataFrame) -> DataFrame:
         """The rows whose `start` is in the range."""
-        return rows.where(_between(self.start_ms, self.end_ms))
+        return rows.where(between(self.start_ms, self.end_ms))
+
+    def blocks(self) -> tuple[int, int]:
+        """From where to where (ms UTC) whole blocks hold what is in the range; empty if the second is less.
+
+        >>> Range(start_ms=5, end_ms=9 * BLOCK_MS - 5, zone="UTC", widest=(5, 9 * BLOCK_MS + 5)).blocks()
+        (345600000, 3110400000)
+        """
+        start_ms, end_ms = self.widest
+        return -(-start_ms // BLOCK_MS) * BLOCK_MS, end_ms // BLOCK_MS * BLOCK_MS
 
     def local(self, at: Column | str) -> Column:
         """The wall clock of the zone at a time."""
@@ -82,7 +97,7 @@ class Touched(msgspec.Struct, frozen=True, kw_only=True):
         spans = self.spans()
         if len(spans) > MOST_SPANS:
             return rows
-        return rows.where(functools.reduce(operator.or_, itertools.starmap(_between, spans), f.lit(False)))
+        return rows.where(functools.reduce(operator.or_, itertools.starmap(between, spans), f.lit(False)))
 
     def spans(self) -> list[tuple[int, int]]:
         """Times (ms UTC, half-open) that cover them, without overlap.
@@ -107,16 +122,21 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     periods: tuple[str, ...]
     touched: Touched | None = None
 
-    def of(self, rows: DataFrame) -> DataFrame:
-        """Each row once for each period that is computed, with the columns `period` and `period_start`."""
+    def of(self, rows: DataFrame, of_range: DataFrame | None = None) -> DataFrame:
+        """Each row once for each period that is computed, with the columns `period` and `period_start`.
+
+        `of_range`: other rows with the same sums over the range.
+        """
         rows = self.within.of(rows)
-        if self.touched is None:
+        if self.touched is None and of_range is None:
             return self.within.in_periods(rows, (RANGE, *self.periods))
-        of_range = self.within.in_periods(rows, (RANGE,))
+        ranged = self.within.in_periods(rows if of_range is None else of_range, (RANGE,))
+        if self.touched is None:
+            return ranged.unionAll(self.within.in_periods(rows, self.periods))
         if not self.touched.starts:
-            return of_range
+            return ranged
         near = self.within.in_periods(self.touched.near(rows), self.periods)
-        return of_range.unionAll(near.where(self.touched.has()))
+        return ranged.unionAll(near.where(self.touched.has()))
 
     def has(self, rows: DataFrame) -> DataFrame:
         """Those of the rows, which have a period, whose period is computed."""
@@ -126,6 +146,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         return rows.where(named & ((f.col("period") == RANGE) | self.touched.has()))
 
 
-def _between(start_ms: int, end_ms: int) -> Column:
+def between(start_ms: int, end_ms: int) -> Column:
+    """Whether a row's `start` is in these bounds (half-open)."""
     start, end = (f.timestamp_millis(f.lit(at)) for at in (start_ms, end_ms))
     return (f.col("start") >= start) & (f.col("start") < end)

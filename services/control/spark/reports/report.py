@@ -68,11 +68,15 @@ class Report:
 def computed(state: State, plan: ReportPlan, within: Range, kept: Kept | None) -> Iterator[Report]:
     """The report, whose rows Spark keeps within the block. `kept`: rows that need not be computed."""
     wanted = Wanted(within=within, periods=plan.periods, touched=kept.touched if kept else None)
-    steps = [state.rows(steps_part(path, plan.rules)) for path in plan.paths]
-    by_key = visits_by_key(state.rows("visits"), state.rows("keys"), _of_keys(wanted)).persist()
+    parts = [steps_part(path, plan.rules) for path in plan.paths]
+    steps = functools.reduce(DataFrame.unionAll, map(state.rows, parts))
+    visits_of_range = state.rows_of_range(["visits"], within)
+    by_key = visits_by_key(
+        state.rows("visits"), visits_of_range, state.rows("keys"), _of_keys(wanted)
+    ).persist()
     figures = {
         "periods": period_rows(state.rows("quarters"), by_key, wanted),
-        "lists": list_rows(functools.reduce(DataFrame.unionAll, steps), wanted, plan.top).withColumn(
+        "lists": list_rows(steps, state.rows_of_range(parts, within), wanted, plan.top).withColumn(
             "rules", f.lit(plan.rules.text)
         ),
         "retention": retention_rows(by_key, within, kept.retention() if kept else None),
