@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cli.stack.lock import jar_folder
+from services.control.spark.driver.run_lock import unlocked
 from services.control.spark.reports.job import reports
+from services.control.spark.reports.state import State
 from services.control.spark.request import RunRequest
 from shared.model.group import GroupSettings
 from tests.reports_reference import Reference, Row, Rows
@@ -88,6 +90,10 @@ class Lake:
     def run(self, **parameters: Any) -> dict[str, Any]:
         """A run in a session of its own, as a driver does it."""
         return reports(self._spark.newSession(), self.request(**parameters))
+
+    def state(self) -> State:
+        """What the runs have counted."""
+        return State(self._spark, f"{self.folder}/reports/_partials", "default", unlocked)
 
     def table(self, name: str) -> Rows:
         """The rows of a report, with times as UTC."""

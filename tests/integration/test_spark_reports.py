@@ -12,13 +12,12 @@ import msgspec
 import pytest
 
 from services.control.spark.delta import delta_log
-from services.control.spark.driver.run_lock import LockLost, unlocked
+from services.control.spark.driver.run_lock import LockLost
 from services.control.spark.reports import batches, job
 from services.control.spark.reports.commits import commit_name
 from services.control.spark.reports.counting import RANK_ERROR, K, count
 from services.control.spark.reports.job import reports
 from services.control.spark.reports.plan import parse_plan
-from services.control.spark.reports.state import State
 from shared.errors import InvalidInput, NotFound
 from tests.reports_lake import Lake, same_as_python, sessions
 
@@ -70,17 +69,13 @@ def test_many_runs_give_what_plain_python_computes(
     assert third["from"] == "2026-03-28T00:00:00+05:45"
     assert first["total"][0]["sessions"] == sum(day["sessions"] for day in first["days"])
     assert len(first["days"]) == 31
-    assert max(len(found) for found in _state(spark, lake).batches().values()) <= 2
+    assert max(len(found) for found in lake.state().batches().values()) <= 2
 
 
 def _files_added_by(folder: Path, version: int) -> set[Path]:
     log = (folder / "sessions" / "_delta_log" / f"{version:020d}.json").read_text()
     actions = map(json.loads, log.splitlines())
     return {folder / "sessions" / one["add"]["path"] for one in actions if "add" in one}
-
-
-def _state(spark: SparkSession, lake: Lake) -> State:
-    return State(spark, f"{lake.folder}/reports/_partials", "default", unlocked)
 
 
 def test_what_was_counted_and_has_changed_is_counted_again(spark: SparkSession, tmp_path: Path) -> None:
@@ -154,7 +149,7 @@ def test_a_run_that_ends_between_two_commits_leaves_nothing_to_repair(
 
         with pytest.raises(LockLost):
             reports(spark.newSession(), lake.request(), check_lock)
-        outcomes.append(len(_state(spark, lake).batches()["visits"]))
+        outcomes.append(len(lake.state().batches()["visits"]))
     jobs = spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs
     before = jobs()
     final = lake.run()
@@ -163,7 +158,7 @@ def test_a_run_that_ends_between_two_commits_leaves_nothing_to_repair(
     same_as_python(lake, final, top=20)
     assert started <= MOST_JOBS
     assert (outcomes, final["counted"]) == ([1, 2], "nothing")
-    state = _state(spark, lake)
+    state = lake.state()
     newest = state.batches()["visits"][-1]
     again = {"visits": spark.createDataFrame([], "start TIMESTAMP, key STRING, sessions BIGINT")}
     later = msgspec.structs.replace(newest, since=newest.version, version=newest.version + 1)

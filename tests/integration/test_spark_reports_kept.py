@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from services.control.spark.reports import job, kept
+from services.control.spark.reports import batches, job, kept
+from services.control.spark.reports.counting import steps_part
 from services.control.spark.reports.periods import Touched
+from services.control.spark.reports.plan import parse_plan
 from tests.reports_lake import DAY, SPRING, Lake, same_as_python, sessions
 from tests.reports_reference import Row
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 HOUR = 3_600_000
 BERLIN: dict[str, Any] = {"zone": "Europe/Berlin", "period": "hour,week", "top": 2}
+STEPS = steps_part("$.data.path", parse_plan({}).rules)
 
 
 class Watched:
@@ -104,15 +107,22 @@ def test_a_run_computes_the_periods_that_changed_and_keeps_the_others(
 def test_published_rows_are_kept_only_if_they_are_what_the_last_run_wrote(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Compacted ones still are. After rows or sessions went, or much has changed, all is computed."""
+    """Compacted ones still are. After rows or sessions went, or much has changed, all is computed.
+
+    The range is added up from blocks of days as soon as batches were merged.
+    """
     monkeypatch.setattr(kept, "MOST_TOUCHED", 20)
+    monkeypatch.setattr(batches, "FAN", 2)
     watched = Watched(spark, tmp_path, monkeypatch)
     watched.run(*sessions(1, 30, days=3))
+    watched.run(session(20, 4 * DAY))
 
     spark.sql(f"OPTIMIZE delta.`{tmp_path}/reports/items`")
-    assert watched.run() == Touched(starts=frozenset())
+    assert starts(watched.run(session(21, 5 * DAY)))["hour"] == {5 * DAY}
+    assert {"visits.blocks", f"{STEPS}.blocks"} <= watched.lake.state().batches().keys()
     spark.sql(f"DELETE FROM delta.`{tmp_path}/reports/items` WHERE place = 1")
     assert watched.run() is None
+    assert watched.run() == Touched(starts=frozenset())
     assert watched.run(*sessions(2, 30, days=3)) is None
     watched.lake.sql("DELETE FROM {} WHERE key = 'k3'")
     watched.lake.sessions = [one for one in watched.lake.sessions if one["key"] != "k3"]

@@ -40,6 +40,9 @@ MOST_SKETCHES = "4096"
 """How many quarters of an hour a task sketches side by side, in up to 12 KB each, before it sorts its rows:
 with Spark's 128, those of two days already."""
 
+AT_ONCE = {"spark.sql.maxConcurrentOutputFileWriters": "16"}
+"""A task writes the files of so many partitions side by side. Else Spark sorts all rows by their partition
+first, and those of the state are in order of time."""
 NO_STATISTICS = {"spark.databricks.delta.stats.collect": "false"}
 """A report is one file or few, so nothing is skipped by statistics, and collecting them takes a third of the
 write's time."""
@@ -64,7 +67,7 @@ def reports(spark: SparkSession, request: RunRequest, check_lock: CheckLock = un
     sessions = SessionsTable(spark, request.table("sessions"), request.group)
     state = State(spark, request.table("reports", "_partials"), request.group, check_lock)
     tables = {name: request.table("reports", name) for name in TABLES}
-    with settings(spark, {SORT_AFTER: MOST_SKETCHES}):
+    with settings(spark, {SORT_AFTER: MOST_SKETCHES} | AT_ONCE):
         state.prepare()
         upkeep = bring_up(state, sessions, plan)
         of_tables = NO_STATISTICS | (SMALL if state.size() <= SMALL_BYTES else {})
@@ -74,25 +77,16 @@ def reports(spark: SparkSession, request: RunRequest, check_lock: CheckLock = un
             if state.size() > SMALL_BYTES:
                 published = PublishedReport(spark, tables, request.group, plan.report)
                 kept = kept_rows(published, plan, state, upkeep.lineage, within)
-            note = Note(
-                plan=plan_id(plan),
-                lineage=upkeep.lineage,
-                version=sessions.version,
-                start_ms=within.start_ms,
-            )
-            publisher = Publisher(
-                spark,
-                tables,
-                group=request.group,
-                report=plan.report,
-                note=note,
-                zone=plan.zone,
-                check_lock=check_lock,
-            )
             with computed(state, plan, within, kept) as report:
                 # computes the report, so it precedes the tables, which are written side by side
                 result = shown(report, plan.zone, plan.periods)
-                publisher.publish(report.tables())
+                note = Note(
+                    plan=plan_id(plan),
+                    lineage=upkeep.lineage,
+                    version=sessions.version,
+                    start_ms=within.start_ms,
+                )
+                Publisher(spark, tables, request.group, plan, note, check_lock).publish(report.tables())
         compact(state, upkeep.batches)
     return {
         "group": request.group,

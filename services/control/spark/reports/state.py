@@ -172,7 +172,7 @@ class State:
                 {name: f.lit(value).cast(PARTITIONS[name]) for name, value in place.items()}
             )
             every = every.unionByName(placed, allowMissingColumns=True)
-        return every.select(*SCHEMA).sortWithinPartitions(*PARTITIONS, "start")
+        return every.select(*SCHEMA).sortWithinPartitions("start")
 
     def _markers(self, batches: Mapping[str, Batch]) -> DataFrame:
         """A row for each batch, without sums."""
