@@ -54,7 +54,7 @@ SMALL = {
     "spark.sql.files.minPartitionNum": "1",
 }
 """For a state up to SMALL_BYTES, where starting a task takes longer than its work: each step is one task, and
-Spark does not plan again after it. The whole report is computed, without a search for what has changed."""
+Spark does not plan again after it."""
 
 
 def reports(spark: SparkSession, request: RunRequest, check_lock: CheckLock = unlocked) -> Result:
@@ -73,10 +73,8 @@ def reports(spark: SparkSession, request: RunRequest, check_lock: CheckLock = un
         of_tables = NO_STATISTICS | (SMALL if state.size() <= SMALL_BYTES else {})
         with settings(spark, of_tables):
             within = range_of(plan, state.rows("quarters"))
-            kept = None
-            if state.size() > SMALL_BYTES:
-                published = PublishedReport(spark, tables, request.group, plan.report)
-                kept = kept_rows(published, plan, state, upkeep.lineage, within)
+            published = PublishedReport(spark, tables, request.group, plan.report)
+            kept = kept_rows(published, plan, state, upkeep.lineage, within)
             with computed(state, plan, within, kept) as report:
                 # computes the report, so it precedes the tables, which are written side by side
                 result = shown(report, plan.zone, plan.periods)

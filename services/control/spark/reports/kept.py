@@ -7,6 +7,7 @@ does not fit, or if anybody else has changed the rows, nothing is kept and all i
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
@@ -32,6 +33,8 @@ KEPT = ("periods", "items", "transitions", "retention")
 """The tables whose rows are kept; `keys` has a row for each key of the range and is computed."""
 DEFINITIONS = 1
 """Raise it when a figure changes its meaning or a table its columns, so that no earlier row is kept."""
+SMALL_BYTES = 512 << 10
+"""A state up to this size is computed whole, because a search for what has changed takes longer."""
 MOST_TOUCHED = 2_000
 """Periods; if more have changed, all are computed."""
 
@@ -78,22 +81,21 @@ def parse_note(text: str | None) -> Note | None:
 
 
 class PublishedReport:
-    """A report as its last run has published it. `tables`: their paths by name.
-
-    `note`: what that run knew, or None if its rows are not all there or others have changed them.
-    """
+    """A report as its last run has published it. `tables`: their paths by name."""
 
     def __init__(self, spark: SparkSession, tables: Mapping[str, str], group: str, report: str) -> None:
         self._spark = spark
         self._tables = tables
         self._of_report = {"group": group, "report": report}
         self._application = application_of(group, report)
-        self._found = {name: self._find(tables[name]) for name in KEPT}
-        notes = {one[0].note for one in self._found.values()}
-        self.note = parse_note(notes.pop()) if len(notes) == 1 else None
 
     def __repr__(self) -> str:
         return f"<PublishedReport {self._application}>"
+
+    def note(self) -> Note | None:
+        """What that run knew, or None if its rows are not all there or others have changed them."""
+        notes = {partition.note for partition, _ in self._found.values()}
+        return parse_note(notes.pop()) if len(notes) == 1 else None
 
     def rows(self, name: str) -> DataFrame:
         """Its rows in the table. Read as plain Parquet, as the state is."""
@@ -104,6 +106,10 @@ class PublishedReport:
             )
         paths = [f"{self._tables[name]}/{unquote(str(file.path()))}" for file in partition.files]
         return self._spark.read.schema(", ".join(map(" ".join, columns))).parquet(*paths)
+
+    @functools.cached_property
+    def _found(self) -> dict[str, tuple[Partition, list[tuple[str, str]]]]:
+        return {name: self._find(self._tables[name]) for name in KEPT}
 
     def _find(self, path: str) -> tuple[Partition, list[tuple[str, str]]]:
         log = delta_log(self._spark, path)
@@ -157,8 +163,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 def kept_rows(
     published: PublishedReport, plan: ReportPlan, state: State, lineage: str, within: Range
 ) -> Kept | None:
-    """The published rows that hold for this plan and range, or None if all must be computed."""
-    note = published.note
+    """The published rows that hold for this plan and range, or None if all is computed."""
+    note = published.note() if state.size() > SMALL_BYTES else None
     if note is None or (note.plan, note.lineage) != (plan_id(plan), lineage):
         return None
     touched = _touched(state, note, within, plan.periods)
