@@ -49,7 +49,7 @@ def period_rows(quarters: DataFrame, by_key: DataFrame, wanted: Wanted) -> DataF
     is_new = f.when(f.col("period") == RANGE, f.col("first") >= since).otherwise(
         f.col("began") == f.col("first")
     )
-    of_keys = wanted.has(by_key).select(*named, is_new.alias("is_new"), f.col("fragments").alias("of_key"))
+    of_keys = wanted.only(by_key).select(*named, is_new.alias("is_new"), f.col("fragments").alias("of_key"))
     # one sum over both kinds of rows instead of a join of their sums
     both = summed.unionByName(of_keys, allowMissingColumns=True)
     sessions, fragments, heaviest = f.col("sessions"), f.col("fragments"), f.col("heaviest")

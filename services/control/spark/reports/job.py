@@ -39,10 +39,13 @@ SORT_AFTER = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
 MOST_SKETCHES = "4096"
 """How many quarters of an hour a task sketches side by side, in up to 12 KB each, before it sorts its rows:
 with Spark's 128, those of two days already."""
-
-AT_ONCE = {"spark.sql.maxConcurrentOutputFileWriters": "16"}
-"""A task writes the files of so many partitions side by side. Else Spark sorts all rows by their partition
-first, and those of the state are in order of time."""
+WRITING = {
+    "spark.sql.maxConcurrentOutputFileWriters": "16",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+"""A task writes the files of several partitions side by side; else Spark sorts all rows by their partition
+first, and those of the state are in order of time. Spark's own type of timestamps in files has no least and
+greatest value, so it could not skip what lies outside a range."""
 NO_STATISTICS = {"spark.databricks.delta.stats.collect": "false"}
 """A report is one file or few, so nothing is skipped by statistics, and collecting them takes a third of the
 write's time."""
@@ -67,7 +70,7 @@ def reports(spark: SparkSession, request: RunRequest, check_lock: CheckLock = un
     sessions = SessionsTable(spark, request.table("sessions"), request.group)
     state = State(spark, request.table("reports", "_partials"), request.group, check_lock)
     tables = {name: request.table("reports", name) for name in TABLES}
-    with settings(spark, {SORT_AFTER: MOST_SKETCHES} | AT_ONCE):
+    with settings(spark, {SORT_AFTER: MOST_SKETCHES} | WRITING):
         state.prepare()
         upkeep = bring_up(state, sessions, plan)
         of_tables = NO_STATISTICS | (SMALL if state.size() <= SMALL_BYTES else {})

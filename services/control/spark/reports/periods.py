@@ -138,8 +138,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         near = self.within.in_periods(self.touched.near(rows), self.periods)
         return ranged.unionAll(near.where(self.touched.has()))
 
-    def has(self, rows: DataFrame) -> DataFrame:
-        """Those of the rows, which have a period, whose period is computed."""
+    def only(self, rows: DataFrame) -> DataFrame:
+        """Those of the rows with a period whose period is computed."""
         named = f.col("period").isin(RANGE, *self.periods)
         if self.touched is None:
             return rows.where(named)

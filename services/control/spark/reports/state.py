@@ -91,9 +91,11 @@ class State:
             return None
         found = []
         for part in parts:
-            in_blocks = (f.col("version") <= self.blocks_until(part)) & between(first, end)
-            found.append(within.of(self.rows(part)).where(~in_blocks))
-            if self.blocks_until(part) != BEGINNING:
+            rows, until = within.of(self.rows(part)), self.blocks_until(part)
+            is_old = f.col("version") <= until
+            # as frames of their own, because Spark skips files only by conditions that stand alone
+            found += [rows.where(~is_old), rows.where(is_old & ~between(first, end))]
+            if until != BEGINNING:
                 found.append(self.rows(blocks_part(part)).where(between(first, end)))
         return functools.reduce(DataFrame.unionAll, found)
 
