@@ -1,8 +1,9 @@
 """The job `reports`: what analysts ask about the sessions, as Delta tables.
 
 A run adds the sessions that are new since the last one to the state (`state.py`: sums and sketches for each
-quarter of an hour), and computes the reports from it. So a run costs what is new and what it reports, not the
-history. docs/lake.md defines every figure.
+quarter of an hour). From it, it computes the range and the periods into which they fall; the rows of the other
+periods are kept (`kept.py`). So a run costs what is new and what spans the range, not the history.
+docs/lake.md defines every figure.
 """
 
 from __future__ import annotations
