@@ -1,9 +1,9 @@
 """The job `reports`: what analysts ask about the sessions, as Delta tables.
 
 A run adds the sessions that are new since the last one to the state (`state.py`: sums and sketches for each
-quarter of an hour). From the state it computes the range and the periods into which they fall, and it keeps the
-published rows of the other periods (`kept.py`). So a run costs what is new and what spans the range, not the
-history. docs/lake.md defines every figure.
+quarter of an hour). From the state it computes the range and the periods into which they fall, and it keeps
+the published rows of the other periods (`kept.py`). So a run costs what is new and what spans the range, not
+the history. docs/lake.md defines every figure.
 """
 
 from __future__ import annotations
