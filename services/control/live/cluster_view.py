@@ -210,7 +210,9 @@ class ClusterView:
         if self._offsets.read_at is not None and self._offsets.read_at != self._judged_at:
             self._judge(observed, int(self._offsets.read_at * 1000))
             self._judged_at = self._offsets.read_at
-            await asyncio.sleep(0)  # with a thousand streams, either half takes long enough for requests to wait
+            await asyncio.sleep(
+                0
+            )  # with a thousand streams, either half takes long enough for requests to wait
         has_cluster = self._cluster.read_at is not None
         self._served = _serve(observed, report_on(observed, self._trends), has_cluster=has_cluster)
 

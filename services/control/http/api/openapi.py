@@ -1,7 +1,7 @@
 """How control's routes describe their JSON: by the msgspec structs that they encode and decode.
 
 FastAPI derives schemas from pydantic models only. So a route names its struct (`answers`, `takes`), and
-`install_schemas` adds what msgspec derives from the structs to the document. Each struct is the only
+`complete_document` adds what msgspec derives from the structs to the document. Each struct is the only
 description of its JSON. Used by every file of this folder and by app.py.
 """
 
@@ -15,6 +15,7 @@ import msgspec
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 
+from services.control.http.api.access.documented import document_roles
 from shared.model.json_faults import syntax_fault
 from shared.service.http import PROBLEM
 
@@ -48,7 +49,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def schema_of(struct: type) -> Content:
-    """The reference to the struct's schema; `install_schemas` must be given the struct."""
+    """The reference to the struct's schema; `complete_document` must be given the struct."""
     return {"$ref": REF.format(name=struct.__name__)}
 
 
@@ -123,14 +124,18 @@ def encoded(value: object, status: int = 200, *, location: str | None = None) ->
     return Response(msgspec.json.encode(value), status, headers=headers, media_type=JSON)
 
 
-def install_schemas(app: FastAPI, *, answered: Iterable[type[msgspec.Struct]], taken: Iterable[Any]) -> None:
-    """The app's OpenAPI document holds the schemas of these structs, and of all that they contain."""
+def complete_document(
+    app: FastAPI, *, answered: Iterable[type[msgspec.Struct]], taken: Iterable[Any]
+) -> None:
+    """The app's OpenAPI document has the schemas of these structs and of what they contain, and the roles."""
     schemas = _schemas(answered, taken)
 
     def openapi() -> Content:
-        document = FastAPI.openapi(app)
-        document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
-        return document
+        if app.openapi_schema is None:
+            document = FastAPI.openapi(app)
+            document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
+            document_roles(document)
+        return FastAPI.openapi(app)
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
 

@@ -51,7 +51,8 @@ BAD_BODY = refuses(400, "The body is not UTF-8")
 MISDIRECTED = refuses(421, "The `Host` of the request is not one of control's")
 _NO_TOKEN = "Control has tokens, and the request shows none that is in force"
 _NOT_LET_IN = "The caller lacks the role that this needs, or is on another machine and control has no tokens"
-REFUSED = refuses(401, _NO_TOKEN) | refuses(403, _NOT_LET_IN)
+_TOO_MANY = "Requests from this address have shown too many wrong tokens"
+REFUSED = refuses(401, _NO_TOKEN) | refuses(403, _NOT_LET_IN) | refuses(429, _TOO_MANY)
 GUARDED = refuses(
     403, f"{_NOT_LET_IN}, or control is read-only, or the request comes from a page of another origin"
 ) | refuses(415, "The request has a body of another type than application/json")

@@ -1,4 +1,6 @@
-"""The role that each request needs. Pure: decides from its method and path alone; used by gate.py.
+"""The role that each request needs. Pure: decides from its method and path alone.
+
+Used by gate.py and documented.py.
 
 Reading needs `view`. What acts stands in `ACTS`; a request that acts and does not stand there needs `admin`,
 and a test fails until somebody has decided about its route.
@@ -48,6 +50,17 @@ def needed_role(method: str, path: str) -> Role | None:
 def acts(method: str, path: str) -> bool:
     """Whether the request may change something."""
     return path not in OPEN and method not in _READING
+
+
+def exceptions(method: str, path: str) -> list[tuple[str, Role]]:
+    """Paths that a route's path covers but that need another role, with that role.
+
+    >>> exceptions("POST", "/jobs/{name}/runs"), exceptions("DELETE", "/runs/{run_id}")
+    ([('/jobs/maintain/runs', 'admin')], [])
+    """
+    covered, usual = _form_of(path), needed_role(method, path)
+    of_method = [(line, role) for act, line, role in ACTS if act == method]
+    return [(line, role) for line, role in of_method if role != usual and covered.fullmatch(line)]
 
 
 def _form_of(path: str) -> re.Pattern[str]:
