@@ -1,6 +1,6 @@
 """Turns a problem document (RFC 9457) into one sentence for a person.
 
-Pure. `cli/http/client.py` puts the sentence into the error that it raises.
+Pure. `cli/http/requests.py` puts the sentence into the error that it raises.
 """
 
 from __future__ import annotations

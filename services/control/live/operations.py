@@ -121,12 +121,14 @@ class Operations:
         return operation
 
     async def cancel(self, operation_id: str, cause: Cause) -> Operation:
-        """The operation, after its effect was undone.
+        """The operation, after its effect was undone; one that is cancelled already, as it is.
 
         Raises UnknownOperation, OperationEnded, Conflict, Unavailable.
         """
         async with self._changing:
             operation = self.operation_of(operation_id)
+            if operation.state == "cancelled":
+                return operation  # somebody asks again because the answer was lost
             check_cancel(operation)
             await self._effects.undo(operation)
             why = f"cancelled by {cause.who}" + (f": {cause.reason}" if cause.reason else "")
