@@ -1,4 +1,4 @@
-"""Reports what somebody told control to do, as events of kind `action`: who did what, and why."""
+"""Reports what people and schedules have control do, as events of kind `action`: who did what, and why."""
 
 from __future__ import annotations
 

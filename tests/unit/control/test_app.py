@@ -180,7 +180,9 @@ def app_on(
         freshness=list,
         history=history,
         problems=problems,
-        scheduler=Scheduler(schedules, runner, view, Retry(most=2, pause_s=60), now_ms=now_ms),
+        scheduler=Scheduler(
+            schedules, runner, view, actions or spare.actions, Retry(most=2, pause_s=60), now_ms=now_ms
+        ),
         registry=registry,
     )
     # schemathesis calls control `testserver`, and has no address
