@@ -15,6 +15,7 @@ import click
 from rich.filesize import decimal
 
 from cli.commands.control import Progress, ask, get_list, print_list, start
+from cli.terminal.escaping import printable
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
 from cli.terminal.lists import list_options
@@ -236,7 +237,8 @@ def _operate(wish: Mapping[str, Any], asked: Asked) -> None:
         cost = cost_text(answer["total"], answer["sessions"], answer["bytes"])
         click.echo(f"operation {answer['id']} ({request_text(answer)}) is {answer['state']}: {cost}")
     if has_failed:
-        click.echo(f"operation {answer['id']} ({request_text(answer)}) failed: {answer['why']}", err=True)
+        why = printable(answer["why"])
+        click.echo(f"operation {answer['id']} ({request_text(answer)}) failed: {why}", err=True)
         sys.exit(1)
 
 

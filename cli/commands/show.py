@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import click
 
 from cli.commands.control import get, get_list, print_list
+from cli.terminal.escaping import printable
 from cli.terminal.layout import Column
 from cli.terminal.lists import list_options
 from cli.terminal.options import group_option, namespace_option, url_option
@@ -45,7 +46,7 @@ def failure_lines(streams: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in streams:
         if row["why"]:
             times = f" (failed {row['failures']:,} times in a row)" if row["failures"] else ""
-            lines.append(f"stream {row['stream']} is {row['state']}{times}: {row['why']}")
+            lines.append(printable(f"stream {row['stream']} is {row['state']}{times}: {row['why']}"))
     return lines
 
 

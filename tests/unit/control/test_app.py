@@ -15,6 +15,7 @@ from services.control.core.jobs import JOBS, parse_parameters
 from services.control.core.runs import JobAlreadyRunning, LogPart, Run, RunState, Submission, UnknownRun
 from services.control.core.schedules import Retry, Schedule
 from services.control.http.api.access.access import Access
+from services.control.http.api.bodies import MAX_BODY_BYTES
 from services.control.http.app import Parts, create_app
 from services.control.http.console.live import LiveHub
 from services.control.http.console.routes import scene_of
@@ -479,7 +480,8 @@ async def test_starting_and_cancelling_a_run_are_events(face: Face) -> None:
         (rb'{"\ud800": 1}', 422),
         (b'{"item_path": "$..x"}', 422),
         (b'{"top": 3.5}', 422),
-        (b"[" * 100_000, 422),
+        (b"[" * MAX_BODY_BYTES, 422),
+        (b" " * (MAX_BODY_BYTES + 1), 413),
         (b"{", 422),
         (b'{"item_path": "\xff"}', 400),
         (b'{"top": 3.0}', 202),
@@ -489,7 +491,7 @@ async def test_starting_and_cancelling_a_run_are_events(face: Face) -> None:
 async def test_bad_parameters_are_refused_with_a_problem_document(
     face: Face, content: bytes, status: int
 ) -> None:
-    """Whatever is in the body: half of a surrogate pair is JSON to some, but no answer could repeat it."""
+    """Half of a surrogate pair is JSON to some, but no answer could repeat it; a large body is not read on."""
     headers = {"content-type": "application/json"}
     answer = await face.http.post("/jobs/reports/runs", content=content, headers=headers)
 

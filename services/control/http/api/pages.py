@@ -13,6 +13,7 @@ from fastapi.dependencies.utils import get_flat_params
 from fastapi.exceptions import RequestValidationError
 
 from services.control.core.paging import Listing, PageInvalid
+from services.control.http.api.bodies import MAX_BODY_BYTES
 from services.control.http.api.openapi import JSON, refuses
 
 MAX_LIMIT = 5000
@@ -47,7 +48,9 @@ NextCursor = Annotated[
 StaleMs = Annotated[int, msgspec.Meta(description="age of the oldest reading behind this answer")]
 
 INVALID = refuses(422, "A parameter is invalid; `errors` names each fault")
-BAD_BODY = refuses(400, "The body is not UTF-8")
+BAD_BODY = refuses(400, "The body is not UTF-8") | refuses(
+    413, f"The body has more than {MAX_BODY_BYTES:,} bytes"
+)
 MISDIRECTED = refuses(421, "The `Host` of the request is not one of control's")
 _NO_TOKEN = "Control has tokens, and the request shows none that is in force"
 _NOT_LET_IN = "The caller lacks the role that this needs, or is on another machine and control has no tokens"
