@@ -74,7 +74,8 @@ def test_each_event_is_printed_on_one_line() -> None:
         "1970-01-01 00:00:00.005Z  release   stream 23   m1 → m2",
         "1970-01-01 00:01:02.000Z  claim     stream 0    m9 of fraud  (replayed)",
         "1970-01-01 00:00:00.000Z  cut",
-        r"1970-01-01 00:00:00.000Z  action    stream 3    ann: move 3 to m2  hot\x1b[2J\n\u202e (operation ab12)",
+        "1970-01-01 00:00:00.000Z  action    stream 3    ann: move 3 to m2  "
+        r"hot\x1b[2J\n\u202e (operation ab12)",
     ]
 
 

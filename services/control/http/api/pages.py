@@ -48,9 +48,8 @@ NextCursor = Annotated[
 StaleMs = Annotated[int, msgspec.Meta(description="age of the oldest reading behind this answer")]
 
 INVALID = refuses(422, "A parameter is invalid; `errors` names each fault")
-BAD_BODY = refuses(400, "The body is not UTF-8") | refuses(
-    413, f"The body has more than {MAX_BODY_BYTES:,} bytes"
-)
+_TOO_LARGE = f"The body has more than {MAX_BODY_BYTES:,} bytes"
+BAD_BODY = refuses(400, "The body is not UTF-8") | refuses(413, _TOO_LARGE)
 MISDIRECTED = refuses(421, "The `Host` of the request is not one of control's")
 _NO_TOKEN = "Control has tokens, and the request shows none that is in force"
 _NOT_LET_IN = "The caller lacks the role that this needs, or is on another machine and control has no tokens"
