@@ -1,4 +1,4 @@
-"""`baton move | unpin | drain | undrain | rebalance | pause | resume | operations`: what operators change.
+"""`baton move | unpin | drain | undrain | rebalance | pause | resume | operations`: operators' changes.
 
 Each command asks control for an operation; `--dry-run` shows what would move and how much, `--wait` follows
 the operation to its end. Streams move while everything runs, so only a pause stops anything.
@@ -243,11 +243,11 @@ def _operate(wish: Mapping[str, Any], asked: Asked) -> None:
 
 
 def _what_goes_on(request: Mapping[str, Any], started: Sequence[Mapping[str, Any]]) -> str:
-    """What control carries out after this command was interrupted, and how to undo it."""
+    """What control keeps doing after this command was interrupted, and how to undo it."""
     text, undo = request_text(request), UNDO[request["kind"]]
     if not started:
         return f"the operation ({text}) may have started; `baton operations` lists the operations. {undo}"
-    return f"operation {started[0]['id']} ({text}) goes on; `baton operations` shows it. {undo}"
+    return f"operation {started[0]['id']} ({text}) continues; `baton operations` shows it. {undo}"
 
 
 def _progress_of(operation: Mapping[str, Any]) -> Progress:

@@ -1,4 +1,4 @@
-"""Keeps garbage collections short: during one, no request is answered (docs/adr/0026)."""
+"""Keeps garbage collections short, because no request is answered during one (docs/adr/0026)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import gc
 
 
 def keep_collections_short() -> None:
-    """Takes what was imported and wired out of all collections: it stays until the process ends."""
+    """Excludes from all collections what was imported and wired: it lives as long as the process."""
     gc.collect()
     gc.freeze()

@@ -491,7 +491,7 @@ async def test_starting_and_cancelling_a_run_are_events(face: Face) -> None:
 async def test_bad_parameters_are_refused_with_a_problem_document(
     face: Face, content: bytes, status: int
 ) -> None:
-    """Half of a surrogate pair is JSON to some, but no answer could repeat it; what is too large is not read."""
+    """Half of a surrogate pair is JSON to some, but no answer could repeat it. The size is bounded."""
     headers = {"content-type": "application/json"}
     answer = await face.http.post("/jobs/reports/runs", content=content, headers=headers)
 

@@ -113,7 +113,7 @@ def _is_at(origin: str, authority: str) -> bool:
 def is_json_or_empty(headers: Headers) -> bool:
     """Whether the request has a JSON body, or none: forms, and scripts without permission, cannot send JSON.
 
-    A script can send a body without a type, so no type is no excuse.
+    A script can send a body without a type, so a missing type does not make it safe.
     """
     types = headers.getlist("content-type")
     if not types:

@@ -1,6 +1,6 @@
-"""`/operations`: an operator moves streams, drains a member, pauses a group, or takes that back.
+"""`/operations`: move streams, drain a member, pause a group, or undo that.
 
-`kind` selects the struct of a request. The core works on the common form of them all, `Wish`.
+`kind` selects the struct of a request. The core works with `Wish`, the common form of all kinds.
 """
 
 from __future__ import annotations
@@ -136,13 +136,13 @@ def _start(routes: APIRouter, operations: Operations) -> None:
     @routes.post(
         "/operations",
         status_code=202,
-        summary="Move a stream, drain a member, pause a group, or take that back",
+        summary="Move a stream, drain a member, pause a group, or undo that",
         openapi_extra=takes(OperationRequest, "the operation; `kind` selects its fields"),
         responses=answers(Operation, 202, "The operation has begun; `Location` names it")
         | answers(Forecast, description="With `dry_run`: what would move")
         | BAD_BODY
         | GUARDED
-        | refuses(409, "It is so already, the plan has changed, or `operation` is in the way"),
+        | refuses(409, "Nothing would change, the plan has changed, or `operation` is in the way"),
     )
     async def start(request: Request, idempotency_key: IdempotencyKey = None) -> Response:
         requested: OperationRequest = await read_json(request, OperationRequest)

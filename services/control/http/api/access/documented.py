@@ -1,4 +1,4 @@
-"""Says in the OpenAPI document how a caller proves who it is, and which role each call needs.
+"""Adds authentication, and the role that each route needs, to the OpenAPI document.
 
 The roles are those by which the gate decides (needs.py). Used by ../openapi.py.
 """
@@ -14,8 +14,8 @@ SCHEMES: Final[dict[str, dict[str, str]]] = {
     "token": {
         "type": "http",
         "scheme": "bearer",
-        "description": "For machines: a token of BATON_CONTROL_TOKENS_FILE. Without such a file control "
-        "serves its own machine alone, and asks for nothing.",
+        "description": "For machines: a token of BATON_CONTROL_TOKENS_FILE. Without such a file, control "
+        "serves only its own machine and asks for nothing.",
     },
     "login": {
         "type": "apiKey",

@@ -2,8 +2,8 @@
 
 Used by gate.py and documented.py.
 
-Reading needs `view`. What acts stands in `ACTS`; a request that acts and does not stand there needs `admin`,
-and a test fails until somebody has decided about its route.
+Reading needs `view`, and `ACTS` lists what acts. A request that acts but is not listed needs `admin`, and a
+test fails until its route is listed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from services.control.http.api.access.caller import Role
 
 OPEN = frozenset({"/livez", "/readyz", "/login", "/logout"})
-"""Paths that need no role: probes have no token, and a login is there to show one."""
+"""Paths that need no role: probes have no token, and a login is where a caller shows one."""
 ACTS: tuple[tuple[str, str, Role], ...] = (
     ("POST", "/operations", "operate"),
     ("DELETE", "/operations/{operation_id}", "operate"),
@@ -33,7 +33,7 @@ _READING = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 
 def needed_role(method: str, path: str) -> Role | None:
-    """The least role that may make this request; None: nobody needs one.
+    """The least role that may make this request; None if it needs none.
 
     >>> needed_role("GET", "/streams"), needed_role("POST", "/operations"), needed_role("GET", "/livez")
     ('view', 'operate', None)
