@@ -81,6 +81,8 @@ PRODUCER_COLUMNS: Columns = {
     "PRODUCER": "id",
     "ADDRESS": "address",
     "PID": lambda producer: str(producer["pid"]),
+    "ACCEPTED/S": Column("accepted_per_s", rank=1),
+    "ANSWERS": Column("answers", rank=2),
 }
 GROUP_COLUMNS: Columns = {
     "GROUP": "name",
@@ -145,18 +147,18 @@ def members(group: str, url: str, output: str, chosen: Mapping[str, str]) -> Non
 
 @click.command("producers")
 @url_option
-@list_options(is_sorted=False)
-def producers(url: str, output: str) -> None:
-    """List the producers and their addresses."""
-    print_list(get_list(url, "producers", "id"), "producers", output, PRODUCER_COLUMNS)
+@list_options()
+def producers(url: str, output: str, chosen: Mapping[str, str]) -> None:
+    """List the producers: their addresses, and what they accept."""
+    print_list(get_list(url, "producers", "id", chosen), "producers", output, PRODUCER_COLUMNS)
 
 
 @click.command("groups")
 @url_option
-@list_options(is_sorted=False)
-def groups(url: str, output: str) -> None:
+@list_options()
+def groups(url: str, output: str, chosen: Mapping[str, str]) -> None:
     """List the groups with their settings, members and lag."""
-    print_list(get_list(url, "groups", "name"), "groups", output, GROUP_COLUMNS)
+    print_list(get_list(url, "groups", "name", chosen), "groups", output, GROUP_COLUMNS)
 
 
 @click.command("plan")

@@ -357,6 +357,33 @@ async def test_a_page_of_groups_has_at_most_limit_rows() -> None:
     assert [[row["name"] for row in page] for page in pages] == [["default"], ["fraud"]]
 
 
+async def test_groups_are_sorted_by_control() -> None:
+    """By any column; a page names the next one, and a parameter that does not exist is refused."""
+    sources = small_baton()
+    groups = sources.cluster.cluster.groups
+    sources.cluster.cluster = replace(sources.cluster.cluster, groups={**groups, "fraud": groups["default"]})
+    face = await face_of(sources)
+
+    async with face.http:
+        first = await face.get("/groups", sort="-name", limit=1)
+        last = await face.get("/groups", sort="-name", limit=1, cursor=first["next"])
+        refused = await face.http.get("/groups", params={"owner": "m1"})
+
+    assert [row["name"] for row in first["groups"] + last["groups"]] == ["fraud", "default"]
+    assert last["next"] is None
+    assert refused.status_code == 422
+
+
+async def test_producers_can_be_filtered_by_whether_they_answer(face: Face) -> None:
+    """Those that do not are what an operator looks for."""
+    every = (await face.get("/producers", sort="-since"))["producers"]
+    found = {word: (await face.get("/producers", answering=word))["producers"] for word in ("true", "false")}
+
+    assert found["true"] + found["false"] == every != []
+    assert {row["answers"] for row in found["true"]} <= {True}
+    assert {row["answers"] for row in found["false"]} <= {False}
+
+
 async def test_members_can_be_filtered_by_group(face: Face) -> None:
     """Only members of this group are listed."""
     assert len((await face.get("/members", group="default"))["members"]) == 2
