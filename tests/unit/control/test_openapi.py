@@ -42,7 +42,7 @@ from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner, app_of
 
 EXAMPLES = 12
-LISTS = ("/operations", "/streams", "/members", "/runs", "/events")
+LISTS = ("/operations", "/streams", "/members", "/producers", "/groups", "/runs", "/events")
 TOKEN = "admin-0123456789abcdef"
 SHOWN = {"Authorization": f"Bearer {TOKEN}"}
 MOVE = {"kind": "move", "stream": 1, "to": "b"}
