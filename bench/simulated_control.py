@@ -68,7 +68,7 @@ class SimulatedCluster:
         return f"<SimulatedCluster of {self._streams} streams on {len(self._members)} members>"
 
     async def read_cluster(self) -> Cluster:
-        """What ZooKeeper has."""
+        """As ZooKeeper would tell it."""
         view = self._view()
         return Cluster(
             count=self._streams,
@@ -116,7 +116,7 @@ class SimulatedCluster:
         )
 
     async def read_offsets(self, count: int, groups: Iterable[str]) -> Offsets:
-        """What Kafka has; each reading moves the streams on."""
+        """As Kafka would tell it; the world moves on."""
         self._step()
         heads = {
             n: Head(
@@ -133,7 +133,7 @@ class SimulatedCluster:
         )
 
     async def read_members(self, members: Mapping[tuple[str, str], MemberNode]) -> Answers:
-        """What the members report."""
+        """As the members would tell it."""
         owned: dict[str, list[int]] = {name: [] for name in self._members}
         for stream, owner in enumerate(self._owner):
             owned[owner].append(stream)

@@ -1,6 +1,6 @@
 """Reads the body of a request, up to a limit: a caller must not be able to fill control's memory.
 
-Used by the API, the login and the console's forms.
+Used by the API and the login.
 """
 
 from __future__ import annotations
