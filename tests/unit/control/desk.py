@@ -32,8 +32,7 @@ class Desk(OperatorsWorld):
         app = FastAPI()
         install_problems(app)
         app.include_router(operations_routes(self.operations))
-        self.transport = httpx.ASGITransport(app)
-        return httpx.AsyncClient(transport=self.transport, base_url="http://control")
+        return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control")
 
     async def post(self, *, key: str = "", **body: Any) -> httpx.Response:
         """The answer to the operation."""

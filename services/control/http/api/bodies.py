@@ -12,7 +12,7 @@ from fastapi import HTTPException, Request
 MAX_BODY_BYTES: Final = 64 * 1024
 
 
-async def read_body(request: Request, most: int = MAX_BODY_BYTES) -> bytes:
+async def bounded_body(request: Request, most: int = MAX_BODY_BYTES) -> bytes:
     """The body. Raises HTTPException (413) as soon as there are more than `most` bytes."""
     body = bytearray()
     async for chunk in request.stream():

@@ -28,7 +28,7 @@ from services.control.core.runs import (
 )
 from services.control.core.schedules import ScheduleRow
 from services.control.http.api.access.caller import caller_of
-from services.control.http.api.openapi import Content, answers, encoded, read_json, refuses, takes_json
+from services.control.http.api.openapi import Content, answers, encoded, read_body, refuses, takes_json
 from services.control.http.api.pages import (
     BAD_BODY,
     GUARDED,
@@ -129,7 +129,7 @@ def jobs_routes(view: ClusterView, runner: JobRunner, actions: Actions) -> APIRo
         idempotency_key: IdempotencyKey = None,
     ) -> Response:
         job_named(name)
-        parameters = await read_json(request, dict[str, Any] | None) or {}
+        parameters = await read_body(request, dict[str, Any] | None) or {}
         requested = [name, group, timeout_s, sorted(parameters.items())]
         cause = cause_of(caller_of(request).name, reason, idempotency_key, requested)
         if (repeated := _run_under(runner, cause)) is not None:

@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from services.control.http.api.access.access import Access, TokensUnread, WrongToken
 from services.control.http.api.access.caller import Role, caller_of
 from services.control.http.api.access.cookie import COOKIE, LASTS_S, cookie_for
-from services.control.http.api.bodies import read_body
+from services.control.http.api.bodies import bounded_body
 from services.control.http.api.openapi import answers, encoded
 from shared.service.rate_limit import RateLimited
 
@@ -138,5 +138,5 @@ def _set_cookie(answer: Response, request: Request, cookie: str, lasts_s: int) -
 
 async def _form_of(request: Request) -> dict[str, str]:
     """The fields of the form; the first of each name. Raises HTTPException (413)."""
-    body = await read_body(request, MAX_FORM_BYTES)
+    body = await bounded_body(request, MAX_FORM_BYTES)
     return {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}

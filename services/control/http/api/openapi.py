@@ -16,7 +16,7 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 
 from services.control.http.api.access.documented import document_roles
-from services.control.http.api.bodies import read_body
+from services.control.http.api.bodies import bounded_body
 from shared.model.json_faults import syntax_fault
 from shared.service.http import PROBLEM
 
@@ -84,14 +84,14 @@ def takes_json(schema: Content, description: str, *, required: bool = True) -> C
     return {"requestBody": body}
 
 
-async def read_json(request: Request, kind: Any) -> Any:
+async def read_body(request: Request, kind: Any) -> Any:
     """The JSON body as `kind`; an empty body is null.
 
     msgspec parses it, because FastAPI would accept half of a surrogate pair, which no answer could repeat.
     Raises HTTPException (413) if the body is too large, (400) if it is not UTF-8, and RequestValidationError
     (422), which names the faulty field.
     """
-    raw = await read_body(request)
+    raw = await bounded_body(request)
     try:
         return msgspec.convert(_with_integers(msgspec.json.decode(raw.decode() or "null")), kind)
     except UnicodeDecodeError:

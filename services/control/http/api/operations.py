@@ -1,6 +1,6 @@
-"""`/operations`: move streams, drain a member, pause a group, or undo that.
+"""`/operations`: an operator moves streams, drains a member, pauses a group, or takes that back.
 
-`kind` selects the struct of a request. The core works with `Wish`, the common form of all kinds.
+`kind` selects the struct of a request. The core works on the common form of them all, `Wish`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from services.control.core.operations import Operation, OperationState
 from services.control.core.paging import Listing, columns_of, select
 from services.control.core.wishes import Kind, Wish
 from services.control.http.api.access.caller import caller_of
-from services.control.http.api.openapi import answers, encoded, read_json, refuses, takes
+from services.control.http.api.openapi import answers, encoded, read_body, refuses, takes
 from services.control.http.api.pages import (
     BAD_BODY,
     GUARDED,
@@ -145,7 +145,7 @@ def _start(routes: APIRouter, operations: Operations) -> None:
         | refuses(409, "Nothing would change, the plan has changed, or `operation` is in the way"),
     )
     async def start(request: Request, idempotency_key: IdempotencyKey = None) -> Response:
-        requested: OperationRequest = await read_json(request, OperationRequest)
+        requested: OperationRequest = await read_body(request, OperationRequest)
         wish = wish_of(requested)
         if requested.dry_run:
             return encoded(operations.forecast(wish))
