@@ -237,6 +237,7 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
     from services.control.live.actions import Actions
     from services.control.live.cluster_view import ClusterView
     from services.control.live.effects import Effects
+    from services.control.live.garbage import keep_collections_short
     from services.control.live.history import History
     from services.control.live.operations import Operations
     from shared.model.names import Names
@@ -286,6 +287,7 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
             history=history,
             paint_s=REFRESH_S,
         )
+        keep_collections_short()
         config = uvicorn.Config(app, "127.0.0.1", port, log_level="warning", lifespan="off", loop="uvloop")
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(view.run())

@@ -20,6 +20,7 @@ from services.control.adapters.spark_place import SparkPlace
 from services.control.adapters.spark_runner import SparkRunner
 from services.control.core.runs import Run, Submission
 from services.control.core.schedules import Retry, Schedule, ScheduleRow
+from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
 from services.control.live.scheduler import Scheduler
 from services.control.spark.request import ZooKeeperPlace
@@ -68,7 +69,7 @@ class Control:
             driver=DRIVER,
             now_ms=clock,
         )
-        self.scheduler = Scheduler([CHAIN], self.runner, view, RETRY, now_ms=clock)
+        self.scheduler = Scheduler([CHAIN], self.runner, view, Actions(lambda _: None), RETRY, now_ms=clock)
 
     async def step(self) -> None:
         await self.runner.step()

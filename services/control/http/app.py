@@ -23,7 +23,7 @@ from services.control.http.api import problems as problems_api
 from services.control.http.api.access.access import Access
 from services.control.http.api.access.gate import Gate
 from services.control.http.api.guard import Guard
-from services.control.http.api.openapi import install_schemas
+from services.control.http.api.openapi import complete_document
 from services.control.http.api.pages import MISDIRECTED, REFUSED
 from services.control.http.console.action_pages import ActionPages, action_pages_routes
 from services.control.http.console.assets import Assets
@@ -100,7 +100,7 @@ def create_app(parts: Parts, *, hosts: Iterable[str], access: Access) -> FastAPI
     app.include_router(history_api.history_routes(parts.history))
     app.include_router(problems_api.problems_routes(parts.problems))
     _install_console(app, parts, is_read_only=access.is_read_only)
-    install_schemas(
+    complete_document(
         app,
         answered=[struct for resource in RESOURCES for struct in resource.ANSWERED],
         taken=[operations_api.OperationRequest],
