@@ -1,6 +1,6 @@
 """A stream as the map draws it: which row, which colour, which shape. Pure.
 
-Colours stand for steps of a measure, so that a page need not be told of a change that nobody could see.
+Colours stand for steps of a measure, so a change that nobody could see need not be sent to a page.
 """
 
 from __future__ import annotations
@@ -40,6 +40,12 @@ class Bead(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     is_pinned: bool
     text: str
     words: str
+
+    @property
+    def is_ordinary(self) -> bool:
+        """Whether the map draws it grey and unmarked."""
+        is_marked = self.is_moving or self.is_pinned
+        return self.step == 0 and self.status == "OK" and not is_marked
 
 
 class Scale(msgspec.Struct, frozen=True, kw_only=True):
