@@ -54,8 +54,8 @@ class Snapshot:
     def message(self, streams: Sequence[int], *, whole: bool) -> bytes:
         """The message `reading` for a viewer whose tables show these streams."""
         if whole not in self._encoded:
-            told = {"shape": self.shape, "stale_ms": self.stale_ms, "whole": whole}
-            self._encoded[whole] = _encode(told | (self.reading if whole else self.changed))
+            about = {"shape": self.shape, "stale_ms": self.stale_ms, "whole": whole}
+            self._encoded[whole] = _encode(about | (self.reading if whole else self.changed))
         cells = self.cells if whole else self.changed_cells
         shown = {stream: cells[stream] for stream in streams if stream in cells}
         body = self._encoded[whole]
