@@ -19,6 +19,7 @@ LEAST_MS, MOST_MS = 10.0, 10_000.0
 BAR: Final = 100
 TOP, BOTTOM = 12.0, 162.0
 LEFT, RIGHT = 5.0, 99.0
+LAST_LABEL: Final = 96.0
 BINS: Final = 15
 """Bars of the distribution: five for each power of ten."""
 LABEL: Final = 14.0
@@ -89,14 +90,14 @@ def pause_chart(
         return round(LEFT + (RIGHT - LEFT) * min(1.0, max(0.0, (at_ms - begin) / width)), 2)
 
     number = plural(len(known), "pause")
-    named = [("median", counts.median_ms), ("p99", counts.p99_ms), ("longest", counts.longest_ms)]
+    named = [("longest", counts.longest_ms), ("p99", counts.p99_ms), ("median", counts.median_ms)]
     texts = [(f"{name} {span(ms)}", ms) for name, ms in named if ms is not None]
     return PauseChart(
         lines=[
             (_y(ms), text) for ms, text in ((10_000, "10 s"), (1_000, "1 s"), (100, "100 ms"), (10, "10 ms"))
         ],
         points=[(x(at), _y(ms), is_warm is not False) for at, ms, is_warm in known],
-        times=[(x(at), text) for at, text in time_labels(begin, now_ms)],
+        times=[(x(at), text) for at, text in time_labels(begin, now_ms) if x(at) <= LAST_LABEL],
         bars=_bars([ms for _, ms, _ in known]),
         bar_height=(BOTTOM - TOP) / BINS,
         quantiles=_quantiles(texts),
@@ -110,7 +111,7 @@ def time_labels(begin_ms: int, end_ms: int) -> list[tuple[int, str]]:
     """Round times between the two, with their labels in UTC.
 
     >>> [text for _, text in time_labels(1_700_000_000_000, 1_700_010_000_000)]
-    ['22:30', '23:00', '23:30', '00:00', '00:30', '01:00']
+    ['22:30', '23:00', '23:30', '00:00', '00:30']
     """
     days = math.ceil((end_ms - begin_ms) / DAY_MS / TIMES)
     step = next((step for step in STEPS_MS if (end_ms - begin_ms) / step <= TIMES), days * DAY_MS)
@@ -137,11 +138,11 @@ def _bars(pauses_ms: Sequence[float]) -> list[tuple[float, float]]:
 
 
 def _quantiles(texts: Sequence[tuple[str, float]]) -> list[Quantile]:
-    """The pauses (shortest first) with their labels, which keep a distance from each other."""
+    """The pauses (longest first) with their labels, which keep a distance from each other."""
     found: list[Quantile] = []
     for text, ms in texts:
         y = _y(ms)
-        label_y = min(y, found[-1].label_y - LABEL) if found else y
+        label_y = max(y, found[-1].label_y + LABEL) if found else y
         found.append(Quantile(text=text, y=y, label_y=round(label_y, 1)))
     return found
 

@@ -70,7 +70,7 @@ class Console:
         is_read_only: bool = False,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
-        self._is_read_only = is_read_only
+        self.is_read_only = is_read_only
         self.view = view
         self.feed = feed
         self.hub = hub
@@ -86,7 +86,7 @@ class Console:
 
     def may(self, request: Request, needed: Role) -> bool:
         """Whether the caller may do what needs this role."""
-        return not self._is_read_only and caller_of(request).may(needed)
+        return not self.is_read_only and caller_of(request).may(needed)
 
     def movements(self, group: str, stream: int | None = None) -> list[Movement]:
         """The movements that the feed remembers, newest first."""
@@ -108,6 +108,7 @@ class Console:
             "facts": facts(scene),
             "live_url": f"/live?group={scene.group}&rows={rows}{live}",
             "shape": shape_of(scene),
+            "is_read_only": self.is_read_only,
         }
 
 

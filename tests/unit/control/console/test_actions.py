@@ -196,6 +196,7 @@ async def test_who_may_only_look_is_offered_no_act(
         ]
 
     assert ("reason" in drain.values("input", "name")) is is_shown
+    assert ("This control is read-only." in drain.text) is is_read_only
     assert "baton drain a --wait" in drain.text
     assert 'curl -H "Authorization: Bearer $BATON_TOKEN" -X POST "$BATON_URL/operations"' in drain.text
     for page in (ownership, stream):
