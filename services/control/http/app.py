@@ -124,5 +124,7 @@ def _install_console(app: FastAPI, parts: Parts, *, is_read_only: bool) -> None:
     app.include_router(console_routes(console, assets))
     app.include_router(overview_routes(console, parts.runner))
     app.include_router(look_up_routes(console))
-    app.include_router(job_pages_routes(JobPages(console, parts.runner, parts.scheduler, parts.actions)))
-    app.include_router(action_pages_routes(ActionPages(console, parts.operations)))
+    app.include_router(
+        job_pages_routes(console, JobPages(console, parts.runner, parts.scheduler, parts.actions))
+    )
+    app.include_router(action_pages_routes(console, ActionPages(console, parts.operations)))

@@ -221,9 +221,9 @@ def typed(job: Job, given: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def job_pages_routes(pages: JobPages) -> APIRouter:
+def job_pages_routes(console: Console, pages: JobPages) -> APIRouter:
     """The routes of these pages."""
-    routes = APIRouter(include_in_schema=False)
+    routes = console.pages.router()
 
     @routes.get("/console/jobs")
     async def jobs(

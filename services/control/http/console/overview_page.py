@@ -16,7 +16,7 @@ from shared.model.names import DEFAULT_GROUP
 
 def overview_routes(console: Console, runner: JobRunner) -> APIRouter:
     """The route of the page."""
-    routes = APIRouter(include_in_schema=False)
+    routes = console.pages.router()
 
     @routes.get("/")
     async def overview(request: Request, group: Group = DEFAULT_GROUP) -> Response:

@@ -135,7 +135,7 @@ def scene_of(
 
 def console_routes(console: Console, assets: Assets) -> APIRouter:
     """The routes of all pages and of their live messages."""
-    routes = APIRouter(include_in_schema=False)
+    routes = console.pages.router()
     routes.include_router(assets_routes(assets))
     _ownership(routes, console)
     _stream(routes, console)
