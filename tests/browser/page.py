@@ -24,13 +24,13 @@ class Page:
         self._url = url
         self._tab: Tab | None = None
 
-    def go(self, path: str) -> None:
-        """Opens a view; returns once it is live."""
+    def go(self, path: str, state: str = "Live") -> None:
+        """Opens a view; returns once it is live, or in another state."""
         if self._tab is None:
             self._tab = self._browser.open(self._url + path)
         else:
             self._tab.go(self._url + path)
-        self.until("document.querySelector('[data-live=state]')?.dataset.name === 'Live'")
+        self.until(f"document.querySelector('[data-live=state]')?.dataset.name === '{state}'")
 
     def run(self, script: str, *given: object) -> Any:
         """The result of the script."""
@@ -93,6 +93,11 @@ class Page:
         PICTURES.mkdir(parents=True, exist_ok=True)
         shot = self._browser.driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
         (PICTURES / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
+
+    def block(self, *patterns: str) -> None:
+        """Lets requests of these addresses fail from now on, and no others."""
+        self._browser.driver.execute_cdp_cmd("Network.enable", {})
+        self._browser.driver.execute_cdp_cmd("Network.setBlockedURLs", {"urls": list(patterns)})
 
     def forget_complaints(self) -> None:
         """Expects the errors so far: a service was away."""

@@ -1,7 +1,7 @@
 // Keeps a page of the console current: its age, its texts, what waits while it is paused. Pages work without it.
 "use strict";
 (() => {
-  const { $, all, feed, icon, isPaused, readAgain, setText } = baton;
+  const { $, all, feed, icon, isPaused, readAgain, setText } = page;
   const STALE_MS = 5000;
   let heardAt = performance.now();
   let staleMs = Number($("#live")?.dataset.staleMs ?? 0);
@@ -27,7 +27,7 @@
     setText($("[data-live=footer]"), text);
     const strip = $("#strip");
     strip.hidden = !isStale && !(isPaused() && changes);
-    if (isStale) setText(strip, `Control has been silent for ${Math.round(seconds)} s. This is what it last said.`);
+    if (isStale) setText(strip, `No word from control for ${Math.round(seconds)} s. You see what it said then.`);
     else if (isPaused()) setText(strip, `Paused. ${changes} ${changes === 1 ? "change waits" : "changes wait"}.`);
   }
 
@@ -91,7 +91,18 @@
     showAge();
   }
 
+  // htmx connects again only what was connected once
+  const RETRY_MS = 5000;
+  let isFollowing = false;
+  function follow() {
+    if (!isFollowing && !document.hidden)
+      htmx.ajax("GET", feed.getAttribute("hx-sse:connect"), { source: feed, swap: "none" })?.catch?.(() => {});
+  }
+
   if (feed) {
+    feed.addEventListener("htmx:sse:before:connection", () => { isFollowing = true; });
+    feed.addEventListener("htmx:sse:close", () => { isFollowing = false; });
+    setInterval(follow, RETRY_MS);
     feed.addEventListener("reading", (event) => heard(event.detail));
     // the login has expired: the page leads to it
     feed.addEventListener("htmx:sse:error", ({ detail }) => detail.status === 401 && location.reload());

@@ -1,7 +1,7 @@
 // Single keys, which can be switched off, and the theme.
 "use strict";
 (() => {
-  const { $, all, feed } = baton;
+  const { $, all, feed } = page;
   const stored = (name) => localStorage.getItem("baton." + name);
   const store = (name, value) => localStorage.setItem("baton." + name, value);
 

@@ -1,7 +1,7 @@
 // The map of streams and members: its beads move as readings say, and are found, filtered and walked through.
 "use strict";
 (() => {
-  const { $, all, announce, feed, icon, setText } = baton;
+  const { $, all, announce, feed, icon, setText } = page;
   const map = $("[data-map]");
   if (!map) return;
 

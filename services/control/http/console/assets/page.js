@@ -1,6 +1,6 @@
 // What the console's other scripts share: finding elements, small icons, reading a part of the page again.
 "use strict";
-window.baton = (() => {
+window.page = (() => {
   const $ = (selector, from = document) => from.querySelector(selector);
   const all = (selector, from = document) => [...from.querySelectorAll(selector)];
   const feed = $("#feed");
@@ -55,9 +55,9 @@ window.baton = (() => {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } });
     if (answer.redirected) return location.reload(); // the login has expired
     if (!answer.ok) return;
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const now = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const region of all("[data-region]")) {
-      const fresh = page.getElementById(region.id);
+      const fresh = now.getElementById(region.id);
       if (fresh) replace(region, fresh);
     }
     document.dispatchEvent(new Event("baton:read"));

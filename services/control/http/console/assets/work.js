@@ -1,7 +1,7 @@
 // Keeps runs and operations on a page current. What a message does not carry is read from the page's own address.
 "use strict";
 (() => {
-  const { $, all, announce, feed, isPaused, readAgain } = baton;
+  const { $, all, announce, feed, isPaused, readAgain } = page;
   const readFor = new Map(); // id -> what it was like when the page was read again for it
   let isBehind = false; // while the page is paused
 
