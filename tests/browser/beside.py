@@ -1,7 +1,7 @@
 """Lays the console's pictures beside those of a design, for a review: one picture for each view.
 
-`make pictures-beside DESIGN=folder` writes build/console/beside. A picture of the design belongs to the one that
-`VIEWS` names for the beginning of its name.
+`make pictures-beside DESIGN=folder` writes build/console/beside. `VIEWS` says which of
+the console's pictures belongs to the beginning of a file's name in the design.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Bead(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """One stream on the map.
 
     `step`: 0 to 5, -1 if the measure is not known. `status`: Burrow's word. `text`: its value, `words`: the
-    same for people who do not see it.
+    same for screen readers.
     """
 
     member: str | None
@@ -100,7 +100,7 @@ def bead_of(row: StreamRow, scale: Scale, pins: Collection[int]) -> Bead:
     owner = f"owner {row.owner}" if row.owner else "no owner"
     is_pinned = row.stream in pins
     text = _TEXTS[scale.colour](row)
-    # what one sees is a part of what one hears, so that both can name it
+    # the visible text is part of the accessible name, so that speech control finds it
     name = f"Stream {row.stream} ({text})" if text else f"Stream {row.stream}"
     words = [owner, _WORDS[scale.colour](row), row.status, *([] if row.state == "running" else [row.state])]
     return Bead(

@@ -29,7 +29,7 @@ HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 PACKED: Final = 6
-"""Level of gzip: a page of a thousand streams is 20 times smaller, in a few milliseconds."""
+"""Level of gzip: it makes a page of a thousand streams 15 times smaller, in a few milliseconds."""
 VIEWS: Final = (
     ("overview", "Overview", "/"),
     ("ownership", "Ownership", "/console/ownership"),

@@ -183,7 +183,7 @@ async def test_names_are_text_wherever_they_stand(desk: OperationsDesk) -> None:
 async def test_who_may_only_look_is_offered_no_act(
     tmp_path: Path, role: Role, is_read_only: bool, is_shown: bool
 ) -> None:
-    """Buttons and forms are absent, whoever it is if control is read-only; the calls stay."""
+    """Buttons and forms are absent, and for everybody if control is read-only; the calls stay."""
     access = await access_to(tmp_path, is_read_only=is_read_only)
     desk = await desk_with(access=access, token=TOKENS[role])
     async with desk.http:

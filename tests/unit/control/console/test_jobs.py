@@ -149,7 +149,7 @@ async def test_who_ran_and_cancelled_what_is_an_event(desk: RunsDesk) -> None:
         ("run lake", "before the report"),
         ("cancel lake", "too slow"),
     ]
-    assert "asked by anybody: before the report" in page.text
+    assert "requested by anybody: before the report" in page.text
 
 
 async def test_an_unknown_run_is_not_found(desk: RunsDesk) -> None:
