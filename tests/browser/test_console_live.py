@@ -52,6 +52,7 @@ def test_a_page_says_that_it_hears_nothing_and_goes_on_with_the_next_control(
 
 def test_a_page_whose_first_connection_fails_tries_again(page: Page) -> None:
     """Control may be too busy for one more page, or away for a moment."""
+    page.go("/")
     page.block("*/live*")
     page.go(OWNERSHIP, state="Stale")
     page.block()

@@ -85,9 +85,7 @@ def title_of(wish: Wish) -> str:
         case "undrain":
             return f"Undrain {wish.member}"
         case "pause":
-            what = "would read nothing, keep their streams, and commit what they have read"
-            rest = "The pause lasts until it is resumed, even if everything restarts."
-            return [(f"All members of group {group} {what}. Fragments are kept and wait. {rest}", False)]
+            return f"Pause group {wish.group}"
         case "resume":
             return f"Resume group {wish.group}"
 
@@ -159,7 +157,7 @@ def _purpose(found: Forecast, scene: Scene) -> list[tuple[str, bool]]:
             return [(f"{plural(len(scene.plan.pins), 'pin')} would be removed.", False)]
         case "pause":
             what = "would read nothing, keep their streams, and commit what they have read"
-            rest = "Fragments are kept and wait. The pause lasts until it is resumed, even if everything restarts."
+            rest = "Fragments are kept and wait. The pause lasts over every restart, until it is resumed."
             return [(f"All members of group {group} {what}. {rest}", False)]
         case "resume":
             return [(f"The members of group {group} would go on where they stopped.", False)]

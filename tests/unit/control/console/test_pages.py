@@ -76,11 +76,19 @@ async def test_what_users_name_cannot_become_markup() -> None:
         assert "&lt;script&gt;" in page.text
 
 
-async def test_a_page_before_the_first_reading_says_so() -> None:
-    """As a problem document, as all of control's answers."""
-    async with await browser_of(is_read=False) as browser:
-        answer = await browser.get("/")
-        assert answer.status_code == 503
+@pytest.mark.parametrize(
+    ("path", "is_read", "status"), [("/", False, 503), ("/console/streams/99", True, 404)]
+)
+async def test_a_page_that_cannot_be_shown_says_why(path: str, is_read: bool, status: int) -> None:
+    """People get a page, which comes back by itself if control may; other clients get a problem document."""
+    async with await browser_of(is_read=is_read) as browser:
+        shown = await browser.get(path, headers={"Accept": "text/html"})
+        problem = await browser.get(path)
+
+    assert (shown.status_code, problem.status_code) == (status, status)
+    assert shown.headers["content-security-policy"] == HEADERS["Content-Security-Policy"]
+    assert ('http-equiv="refresh"' in shown.text) is (status == 503)
+    assert problem.json()["type"].removeprefix("urn:baton:") in shown.text
 
 
 def test_the_vendored_files_are_those_of_their_packages() -> None:
