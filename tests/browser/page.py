@@ -73,6 +73,8 @@ class Page:
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         features = [{"name": "prefers-color-scheme", "value": theme}]
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
+        assert not self.run("return document.documentElement.dataset.theme"), "the page wears a chosen theme"
 
     def width(self) -> int:
         """How wide the page is, in pixels."""
@@ -104,9 +106,10 @@ class Page:
         self._browser.complaints()
 
     def check(self) -> None:
-        """Fails if the page had errors, or asked another host for anything."""
+        """Fails if the page had errors, or asked another host for anything. Forgets what a person chose."""
         if self._tab is None:
             return
+        self.run("localStorage.clear()")
         asked = self.run("return performance.getEntriesByType('resource').map((entry) => entry.name)")
         strangers = [url for url in asked if urlsplit(url).netloc != urlsplit(self._url).netloc]
         assert not strangers

@@ -96,7 +96,6 @@ def test_the_theme_that_a_person_chose_stays(page: Page) -> None:
     page.press("3")
     page.until("location.pathname === '/console/movements'")
     assert page.run("return document.documentElement.dataset.theme") == "dark"
-    page.press("t")
 
 
 def test_filters_are_in_the_address(page: Page, baton: RunningBaton) -> None:

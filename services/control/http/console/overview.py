@@ -116,13 +116,13 @@ def stream_tiles(history: StreamHistory) -> list[Tile]:
 def range_text(column: Sequence[Number]) -> str:
     """From the least to the most of the hour; "" if nothing is known.
 
-    >>> range_text([None, 184.2, 236.0]), range_text([None]), range_text([0, 0])
-    ('184 to 236', '', '0')
+    >>> range_text([None, 18.2, 236.0]), range_text([None]), range_text([21, 21])
+    ('18.2 to 236', '', '21')
     """
     known = [value for value in column if value is not None]
     if not known:
         return ""
-    low, high = per_second(min(known)), per_second(max(known))
+    low, high = (count(one) if one == int(one) else per_second(one) for one in (min(known), max(known)))
     return low if low == high else f"{low} to {high}"
 
 
