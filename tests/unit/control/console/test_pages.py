@@ -53,7 +53,7 @@ async def test_a_page_loads_only_what_control_serves_and_runs_no_inline_script(v
         assert weight <= WEIGHT_MOST
 
 
-@pytest.mark.parametrize("view", ["/", "/console/ownership"])
+@pytest.mark.parametrize("view", ["/", "/console/ownership", "/console/ownership?by=streams"])
 async def test_the_map_of_a_thousand_streams_stays_light(view: str) -> None:
     """A bead says only what its row and its link do not."""
     feed = EventFeed()

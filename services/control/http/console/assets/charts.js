@@ -54,6 +54,13 @@
         ctx.fillRect(plot.valToPos(at, "x", true), bbox.top + bbox.height, 2, 4 * devicePixelRatio);
   }
 
+  // labels that the edges would cut are left out
+  const EDGE = 16;
+  function whole({ scales: { x }, width }, times) {
+    const left = (at) => ((at - x.min) / (x.max - x.min)) * width;
+    return times.map((at) => (left(at) < EDGE || left(at) > width - EDGE ? null : at));
+  }
+
   function options(width) {
     return {
       width, height: HEIGHT, padding: [8, 4, 0, 0], legend: { show: false },
@@ -61,7 +68,7 @@
       scales: { y: { range: (_, low, high) => [0, Math.max(high ?? 0, 1e-9) * 1.12] } },
       axes: [{
         size: 18, stroke: colour("--t3"), grid: { show: false }, ticks: { show: false }, font: "11px Geist, sans-serif",
-        values: (_, times) => times.map(clock), space: 90,
+        filter: whole, values: (_, times) => times.map((at) => (isKnown(at) ? clock(at) : "")), space: 90,
       }, { show: false }],
       series: [{}, { stroke: colour("--t2"), width: 1.5, fill: colour("--raised"), points: { show: false }, spanGaps: false }],
       hooks: { draw: [baseline, lastPoint, handovers], setCursor: [showAt] },
