@@ -12,7 +12,7 @@ ROW = "document.querySelector('#b{stream}').closest('[data-member]').dataset.mem
 
 
 def test_a_stream_that_moves_is_seen_moving(page: Page, baton: RunningBaton) -> None:
-    """Its bead changes the row, is ringed, and shows how long the stream stood still."""
+    """Its bead changes the row, is ringed, and shows how long it stood still; the list of moves grows."""
     page.go(OWNERSHIP)
     page.run("window.drawn = document.querySelector('#b3')")
     target = baton.move(3)
@@ -21,6 +21,9 @@ def test_a_stream_that_moves_is_seen_moving(page: Page, baton: RunningBaton) -> 
     assert page.run("return window.drawn === document.querySelector('#b3')"), "the page was drawn again"
     assert page.text(".flag").endswith("s")
     # the other way goes another stream, so that the shares stay even
+    page.until("!document.querySelector('[data-newer]').hidden")
+    page.click("[data-newer]")
+    page.until(f"document.querySelector('#moved').innerText.includes('{target}')")
     page.until("/^Streams? .*\\b3\\b.* moved/.test(document.querySelector('#announce').textContent)")
 
 

@@ -74,6 +74,23 @@
     cell.replaceChildren(word);
   }
 
+  // rows never change places by themselves: what has moved since is counted, and shown on demand
+  const newer = new Set();
+  function showNewer() {
+    for (const button of all("[data-newer]")) {
+      button.hidden = !newer.size;
+      setText(button, `Show ${newer.size} newer`);
+    }
+  }
+  function moved({ detail }) {
+    const event = JSON.parse(detail.data);
+    if (event.kind !== "handover" && event.kind !== "claim") return;
+    newer.add(`${event.stream} ${event.epoch}`); // two members report a handover
+    showNewer();
+  }
+  document.addEventListener("baton:read", () => { newer.clear(); showNewer(); });
+  document.addEventListener("click", ({ target }) => target.closest("[data-newer]") && readAgain());
+
   // other streams or members: nothing on the page has its place any more
   function drawAnew() {
     if (feed.dataset.drawingAnew) return;
@@ -104,6 +121,7 @@
     feed.addEventListener("htmx:sse:close", () => { isFollowing = false; });
     setInterval(follow, RETRY_MS);
     feed.addEventListener("reading", (event) => heard(event.detail));
+    feed.addEventListener("event", moved);
     // the login has expired: the page leads to it
     feed.addEventListener("htmx:sse:error", ({ detail }) => detail.status === 401 && location.reload());
     $("#pause-switch").hidden = false;
