@@ -57,7 +57,8 @@ def moved_words(counts: MovementCounts) -> str:
     if not counts.handovers:
         return ""
     warm = "all warm" if counts.warm == counts.handovers else f"{count(counts.warm)} warm"
-    return f"{plural(counts.handovers, 'handover')}, {warm}, median pause {span(counts.median_ms)}"
+    pause = "" if counts.median_ms is None else f", median pause {span(counts.median_ms)}"
+    return f"{plural(counts.handovers, 'handover')}, {warm}{pause}"
 
 
 def group_tiles(history: GroupHistory, facts: Mapping[str, str]) -> list[Tile]:

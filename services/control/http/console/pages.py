@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 from services.control.http.api.access.caller import ANYBODY, caller_of
 from services.control.http.console import words
 from services.control.http.console.assets import Assets
-from shared.errors import BatonError, Unavailable
+from shared.errors import BatonError, NotFound, Unavailable
 from shared.service.http import kind_for, problem_for
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -77,7 +77,8 @@ class Pages:
             problem_for(error).status_code,
             why=reason_of(error),
             kind=kind_for(error),
-            comes_back=isinstance(error, Unavailable),
+            is_missing=isinstance(error, NotFound),
+            tries_again=isinstance(error, Unavailable) and request.method == "GET",
         )
 
     def router(self) -> APIRouter:
