@@ -5,15 +5,23 @@
   const readFor = new Map(); // id -> what it was like when the page was read again for it
   let isBehind = false; // while the page is paused
 
+  const hasEnded = (work) => /^(succeeded|done|failed|cancelled)\b/.test(work.drawn);
+
+  // a list shows everything; one of the latest only what begins, since older ones come with each connection
+  function isWanted(work) {
+    const list = $("[data-works]");
+    return list?.dataset.works === work.kind && !("latest" in list.dataset && hasEnded(work));
+  }
+
   function happened({ detail }) {
     const work = JSON.parse(detail.data);
     if (isPaused()) { isBehind = true; return; }
     const places = all(`[data-work="${CSS.escape(work.id)}"]`);
-    if (!places.length && $("[data-works]")?.dataset.works !== work.kind) return;
+    if (!places.length && !isWanted(work)) return;
     const isOther = places.some((place) => place.dataset.drawn !== work.drawn);
     if ((isOther || !places.length) && readFor.get(work.id) !== work.drawn) {
       readFor.set(work.id, work.drawn);
-      if (isOther && /^(succeeded|done|failed|cancelled)\b/.test(work.drawn))
+      if (isOther && hasEnded(work))
         announce(work.id, () => `The ${work.kind} ${work.id} has ended: ${work.drawn.split(" ")[0]}`);
       return readAgain();
     }
@@ -57,6 +65,7 @@
     const log = $("[data-log]");
     if (log) readLog(log.dataset.run);
   });
+  feed?.addEventListener("htmx:sse:after:connection", () => readFor.clear()); // a reading may have failed meanwhile
   feed?.addEventListener("run", happened);
   feed?.addEventListener("operation", happened);
   $("#pause-switch")?.addEventListener("click", () => {
