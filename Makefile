@@ -11,7 +11,7 @@ WORKERS ?= 3
 PARALLEL := -n $(WORKERS) --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-browser pictures agent lint types up down bench bench-spark bench-grid chaos chaos-cluster kill-matrix test-s3 soak simulate simulate-faults fuzz mutate audit-deps sbom clean lock
+.PHONY: help install demo test test-browser pictures pictures-beside agent lint types up down bench bench-spark bench-grid chaos chaos-cluster kill-matrix test-s3 soak simulate simulate-faults fuzz mutate audit-deps sbom clean lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ test-browser: $(INSTALLED) ## Test agent and console in a real Chromium (Debian:
 pictures: $(INSTALLED) ## Renew the pictures of docs/console.md (Debian: chromium and chromium-driver)
 	@$(BIN)/python -m pytest tests/browser/test_console_views.py $(ARGS)
 	@for picture in docs/console/*.png; do cp "build/console/$${picture##*/}" docs/console/; done
+
+pictures-beside: $(INSTALLED) ## Lay the pictures of the console beside those in DESIGN=folder, in build/console/beside
+	@$(BIN)/python -m tests.browser.beside "$(DESIGN)"
 
 agent: $(INSTALLED) ## Minify the agent after you change its source (needs npm)
 	@$(BIN)/python -m agent.minify

@@ -30,6 +30,7 @@ from services.control.http.console.assets import Assets
 from services.control.http.console.job_pages import JobPages, job_pages_routes
 from services.control.http.console.live import LiveHub
 from services.control.http.console.look_up import look_up_routes
+from services.control.http.console.overview_page import overview_routes
 from services.control.http.console.pages import Pages
 from services.control.http.console.routes import Console, console_routes
 from services.control.live.actions import Actions
@@ -121,6 +122,9 @@ def _install_console(app: FastAPI, parts: Parts, *, is_read_only: bool) -> None:
         is_read_only=is_read_only,
     )
     app.include_router(console_routes(console, assets))
+    app.include_router(overview_routes(console, parts.runner))
     app.include_router(look_up_routes(console))
-    app.include_router(job_pages_routes(JobPages(console, parts.runner, parts.scheduler, parts.actions)))
-    app.include_router(action_pages_routes(ActionPages(console, parts.operations)))
+    app.include_router(
+        job_pages_routes(console, JobPages(console, parts.runner, parts.scheduler, parts.actions))
+    )
+    app.include_router(action_pages_routes(console, ActionPages(console, parts.operations)))

@@ -157,7 +157,8 @@ class ClusterView:
         """All that is known of one stream. Raises UnknownGroup, UnknownStream, Unavailable."""
         count = len(self.streams(group).rows)
         if not 0 <= stream < count:
-            raise UnknownStream(f"there is no stream {stream}; there are 0 … {count - 1}")
+            known = f"there are 0 … {count - 1}" if count else "there are none yet"
+            raise UnknownStream(f"there is no stream {stream}; {known}")
         row = self._served.report.streams[group][stream]
         return stream_detail(self._served.observed, group, row, self._names.fragments(stream))
 

@@ -8,9 +8,9 @@ from urllib.parse import parse_qsl
 from fastapi import HTTPException, Request, Response
 from starlette.responses import RedirectResponse
 
-from services.control.http.console.pages import HEADERS, Pages
+from services.control.http.console.pages import HEADERS, Pages, reason_of
 from shared.errors import BatonError, Conflict
-from shared.service.http import problem_for
+from shared.service.http import kind_for, problem_for
 
 MAX_FORM_BYTES: Final = 64 * 1024
 
@@ -58,8 +58,8 @@ def refused(
         problem.status_code,
         **common,
         what=what,
-        why=error.detail,
-        kind=type(error).__name__,
+        why=reason_of(error),
+        kind=kind_for(error),
         related=related_to(error),
         back=back,
     )

@@ -77,7 +77,7 @@ async def test_who_asked_and_why_is_kept_and_shown(desk: OperationsDesk) -> None
     assert [(event.kind, event.what, event.why) for event in desk.world.events] == [
         ("action", "drain a", "kernel <update>")
     ]
-    assert "asked by anybody: kernel <update>" in page.text
+    assert "requested by anybody: kernel <update>" in page.text
     assert "<update>" not in page.html
 
 
