@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
@@ -93,8 +94,8 @@ def put(queue: str, data: tuple[str, ...], id_: str, url: str, key: str) -> None
     """Put items: each DATA is JSON; without any, standard input has items as lines `{"data": …, "id": …}`."""
     if id_ and len(data) != 1:
         raise click.UsageError("--id is for one DATA")
-    body = b"\n".join(_item(one, id_) for one in data) if data else sys.stdin.buffer.read()
-    answer = _call(url, key, "POST", f"{queue}/items", body, repeatable=bool(id_))
+    lines = sys.stdin.buffer.read().split(b"\n") if not data else [_item(one, id_) for one in data]
+    answer = _call(url, key, "POST", f"{queue}/items", b"\n".join(map(_with_id, lines)))
     print_json(answer)
     if answer["rejected"]:
         raise InvalidInput(f"{len(answer['rejected'])} items were rejected")
@@ -109,7 +110,7 @@ def put(queue: str, data: tuple[str, ...], id_: str, url: str, key: str) -> None
 def lease(queue: str, count: int, lease_s: float | None, wait_s: float, url: str, key: str) -> None:
     """Lease items, and print them with their receipts."""
     asked = {"max": count, "wait_s": wait_s} | ({} if lease_s is None else {"lease_s": lease_s})
-    print_json(_call(url, key, "POST", f"{queue}/lease", asked, repeatable=False))
+    print_json(_call(url, key, "POST", f"{queue}/lease", asked))
 
 
 def _settling(name: str, help_text: str, *options: click.Option) -> None:
@@ -197,12 +198,10 @@ def _connected(url: str, key: str, call: Callable[[BatonClient], Awaitable[Any]]
     return asyncio.run(connected())
 
 
-def _call(url: str, key: str, method: str, path: str, body: Any = None, *, repeatable: bool = True) -> Answer:
+def _call(url: str, key: str, method: str, path: str, body: Any = None) -> Answer:
     queue, _, rest = path.partition("/")
     place = "/".join(filter(None, ("/queues", _path(queue), rest)))
-    answer: Answer = _connected(
-        url, key, lambda client: client.call(method, place, body, repeatable=repeatable)
-    )
+    answer: Answer = _connected(url, key, lambda client: client.call(method, place, body))
     return answer
 
 
@@ -216,6 +215,15 @@ def _item(data: str, id_: str) -> bytes:
     except msgspec.DecodeError as error:
         raise InvalidInput(f"{data[:80]!r} is not JSON: {error}") from None
     return msgspec.json.encode({"data": raw} | ({"id": id_} if id_ else {}))
+
+
+def _with_id(line: bytes) -> bytes:
+    """The item with an id, so that a put can be repeated when its answer is lost; what is no item stays."""
+    try:
+        item = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    except msgspec.DecodeError:
+        return line
+    return msgspec.json.encode({"id": uuid.uuid4().hex} | item)
 
 
 def _pair(text: str) -> tuple[str, int]:

@@ -38,7 +38,7 @@ async def work_on(client: BatonClient, work: Work) -> None:
     """Works until it is cancelled, or until nothing is left. Raises BatonError."""
     asked = {"max": 1, "lease_s": work.lease_s, "wait_s": 0 if work.until_empty else WAIT_S}
     while True:
-        answer = await client.call("POST", f"/queues/{work.queue}/lease", asked, repeatable=False)
+        answer = await client.call("POST", f"/queues/{work.queue}/lease", asked)
         if answer["items"]:
             await _run_one(client, work, answer["items"][0])
         elif work.until_empty:

@@ -86,7 +86,7 @@ async def control_on(settings: ControlSettings, stack: contextlib.AsyncExitStack
     signed = SignedRequests(http, partial(_secrets, settings, zookeeper), settings.namespace)
     operations = _operations(settings, view, zookeeper, HttpDrain(signed), actions)
     runner = _runner(settings, stack, http)
-    scheduler = _scheduler(settings, runner, view)
+    scheduler = _scheduler(settings, runner, view, actions)
     owners = HttpOwners(signed)
     lake = await _lake_parts(settings, stack, view, owners)
     kafka, names, replication = settings.kafka_access, settings.names, settings.replication
@@ -185,9 +185,11 @@ def _runner(settings: ControlSettings, stack: contextlib.AsyncExitStack, http: H
     )
 
 
-def _scheduler(settings: ControlSettings, runner: SparkRunner, view: ClusterView) -> Scheduler:
+def _scheduler(
+    settings: ControlSettings, runner: SparkRunner, view: ClusterView, actions: Actions
+) -> Scheduler:
     retry = Retry(most=settings.schedule_retries, pause_s=settings.schedule_retry_s)
-    scheduler = Scheduler(parse_schedules(settings.schedules, JOBS), runner, view, retry)
+    scheduler = Scheduler(parse_schedules(settings.schedules, JOBS), runner, view, actions, retry)
     runner.needed = scheduler.needed
     return scheduler
 

@@ -125,17 +125,24 @@ def wish_of(request: OperationRequest) -> Wish:
 def operations_routes(operations: Operations) -> APIRouter:
     """The routes over `operations`."""
     routes = APIRouter(tags=["operations"], responses=INVALID | NOT_FOUND | UNANSWERED)
+    _start(routes, operations)
+    _list(routes, operations)
+    _show(routes, operations)
+    _cancel(routes, operations)
+    return routes
 
+
+def _start(routes: APIRouter, operations: Operations) -> None:
     @routes.post(
         "/operations",
         status_code=202,
-        summary="Move a stream, drain a member, pause a group, or take that back",
+        summary="Move a stream, drain a member, pause a group, or undo that",
         openapi_extra=takes(OperationRequest, "the operation; `kind` selects its fields"),
         responses=answers(Operation, 202, "The operation has begun; `Location` names it")
         | answers(Forecast, description="With `dry_run`: what would move")
         | BAD_BODY
         | GUARDED
-        | refuses(409, "It is so already, the plan has changed, or `operation` is in the way"),
+        | refuses(409, "Nothing would change, the plan has changed, or `operation` is in the way"),
     )
     async def start(request: Request, idempotency_key: IdempotencyKey = None) -> Response:
         requested: OperationRequest = await read_body(request, OperationRequest)
@@ -146,6 +153,8 @@ def operations_routes(operations: Operations) -> APIRouter:
         operation = await operations.start(wish, cause, if_plan=requested.if_plan)
         return encoded(operation, 202, location=f"/operations/{operation.id}")
 
+
+def _list(routes: APIRouter, operations: Operations) -> None:
     @routes.get(
         "/operations",
         summary="List the operations, newest first",
@@ -170,6 +179,8 @@ def operations_routes(operations: Operations) -> APIRouter:
         page, cursor = paging.page(OPERATIONS, found, (after, group, kind, state))
         return encoded(OperationPage(operations=list(page), next=cursor))
 
+
+def _show(routes: APIRouter, operations: Operations) -> None:
     @routes.get(
         "/operations/{operation_id}",
         summary="Show an operation and its progress",
@@ -178,15 +189,15 @@ def operations_routes(operations: Operations) -> APIRouter:
     async def one(operation_id: str) -> Response:
         return encoded(operations.operation_of(operation_id))
 
+
+def _cancel(routes: APIRouter, operations: Operations) -> None:
     @routes.delete(
         "/operations/{operation_id}",
         summary="Cancel an operation",
-        responses=answers(Operation, description="The operation's effect is undone")
+        responses=answers(Operation, description="The operation is cancelled, and its effect undone")
         | GUARDED
-        | refuses(409, "It has ended, or another operation undoes it"),
+        | refuses(409, "It is done or has failed, or another operation undoes it"),
     )
     async def cancel(request: Request, operation_id: str, reason: Reason = "") -> Response:
         cause = cause_of(caller_of(request).name, reason, None, None)
         return encoded(await operations.cancel(operation_id, cause))
-
-    return routes
