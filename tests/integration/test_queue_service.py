@@ -267,6 +267,25 @@ async def test_items_beyond_the_cache_are_read_again(
     assert [item["data"][0] for item in again] == list(range(20))
 
 
+async def test_a_seek_goes_back_beyond_what_a_worker_has_read(
+    kafka: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that began at the frontier reads what lies before it, although nothing new is put."""
+    monkeypatch.setattr(kafka_items, "REACH", 0)
+    async with on_kafka(kafka, namespace) as one:
+        await one.call("PUT", "q", {})
+        await one.put(*({"data": n} for n in range(10)))
+        await one.call("POST", "q/ack", {"receipts": receipts(await one.lease(max=8))})
+        async with on_kafka(kafka, namespace) as two:
+            rest = await two.lease(max=10)
+            sought = await two.call("POST", "q/seek", {"to": "earliest"})
+            again = await two.lease(max=10)
+
+    assert [item["data"] for item in rest] == [8, 9]
+    assert sought == {"ready": 10}
+    assert [item["data"] for item in again] == list(range(10))
+
+
 async def test_a_queue_that_was_made_anew_hands_out_its_own_items(kafka: str, namespace: str) -> None:
     """Deleted and created by another worker before this one has looked, with other partitions."""
     async with on_kafka(kafka, namespace) as one, on_kafka(kafka, namespace) as two:

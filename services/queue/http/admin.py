@@ -22,6 +22,7 @@ from services.queue.http.messages import (
 )
 from services.queue.http.openapi import described
 from services.queue.http.routes import shown
+from services.queue.worker.engine import QueueRefused
 from services.queue.worker.leasing import Leasing
 from services.queue.worker.queues import Queues
 from shared.errors import InvalidInput, NotFound
@@ -36,7 +37,7 @@ def queue_routes(queues: Queues) -> APIRouter:
     async def list_queues() -> Response:
         found = []
         for name in queues.names:
-            with contextlib.suppress(NotFound):  # it is being created, or deleted
+            with contextlib.suppress(NotFound, QueueRefused):  # it is being created or deleted, or is too new
                 found.append(await shown_queue(await queues.find(name)))
         return shown(ShownQueues(queues=found))
 

@@ -172,15 +172,15 @@ class KafkaItemLog:
             while self._ahead_bytes > AHEAD_BYTES:
                 self._progress.clear()
                 await self._progress.wait()
-            before = self.ends[number]
             records = await reading.take(READ_S, TAKEN_AT_ONCE)
-            if records and records[0].offset > before + REACH:
+            # `ends` only from here on: a seek may have come while this waited
+            if records and records[0].offset > self.ends[number] + REACH:
                 await self.start()  # retention has taken the records between
             for record in records:
                 if record.offset >= self._frontier[number]:
                     item = read_record(record.value, record.headers, record.timestamp)
                     self._keep((number, record.offset), item)
-            if reading.position > before:
+            if reading.position > self.ends[number]:
                 self.ends[number] = reading.position
                 self._progress.set()
                 changed()

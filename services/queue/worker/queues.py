@@ -18,10 +18,10 @@ from services.queue.core.commands import Configure, QueueSettings
 from services.queue.core.fold import Applied
 from services.queue.core.replica import SNAPSHOT_EVERY, LogMoved
 from services.queue.ports import ItemLog, QueueStore
-from services.queue.worker.engine import Engine, QueueNotReady, QueueRefused
+from services.queue.worker.engine import Engine, QueueRefused
 from services.queue.worker.leasing import Leasing
 from shared.backoff import Backoff
-from shared.errors import Conflict, InvalidInput, KafkaUnavailable, NotFound
+from shared.errors import Conflict, InvalidInput, KafkaUnavailable, NotFound, Unavailable
 from shared.model.names import DEAD, is_queue_name
 
 LOOK_S = 2.0
@@ -89,6 +89,9 @@ class Queues:
                     await self._measure_ages()
                 except KafkaUnavailable as error:
                     self._fault = error.reason
+                except Exception as error:  # a fault of ours: without the look no new queue would be seen
+                    logger.exception("looking for queues failed")
+                    self._fault = repr(error)
                 await asyncio.sleep(LOOK_S)
         finally:
             for name in list(self._open):
@@ -173,7 +176,8 @@ class Queues:
     async def _measure_ages(self) -> None:
         ages_s: dict[str, float] = {}
         for name, leasing in self.all():
-            with contextlib.suppress(QueueNotReady, InvalidInput):
+            # one that cannot be asked now, or is refused, is no reason not to ask the others
+            with contextlib.suppress(Unavailable, InvalidInput):
                 ages_s[name] = await leasing.oldest_age_s() or 0.0
         self.ages_s = ages_s
 

@@ -115,8 +115,11 @@ async def test_a_queue_with_unknown_rules_is_refused() -> None:
     async with worker(store) as one:
         refused = await one.http.post("/queues/new/lease")
         await one.call("PUT", "q", {})
+        await asyncio.sleep(10)
         ready = (await one.http.get("/readyz")).json()
+        listed = (await one.http.get("/queues")).json()["queues"]
 
+    assert [queue["queue"] for queue in listed] == ["q"]
     assert refused.status_code == 503
     assert "rules 99" in refused.json()["detail"]
     assert "rules 99" in ready["remarks"][0]
