@@ -201,7 +201,7 @@ def _enter(state: QueueState, command: Enter) -> Answer:
 
 
 def _finish(state: QueueState, receipts: Sequence[Receipt], *, is_dead: bool) -> Answer:
-    """The items are done. Done again is done, whoever has done it."""
+    """The items are done. Done again is done, no matter who did it."""
     assert state.settings is not None
     stale: list[int] = []
     for index, receipt in enumerate(receipts):

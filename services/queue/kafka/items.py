@@ -55,7 +55,7 @@ class KafkaItemLog:
         """Offset and size of what was read and not leased yet, by partition."""
         self._ahead_bytes = 0
         self._progress = asyncio.Event()
-        """Set when something was read, or the frontier moved; whoever waits for it clears it."""
+        """Set when something was read, or the frontier moved; its reader clears it."""
         self._turn = 0
 
     def __repr__(self) -> str:

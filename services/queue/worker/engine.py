@@ -91,7 +91,7 @@ class Engine:
         self.changed()
 
     def fail(self, why: str) -> None:
-        """Nothing works here any more; everybody who asks is told so."""
+        """Nothing works here any more; every request gets an error."""
         self._fault = QueueNotReady(why)
 
     def close(self) -> None:
