@@ -11,6 +11,7 @@ from services.queue.http.admin import queue_routes
 from services.queue.http.bodies import Bodies
 from services.queue.http.keys import KeyGate, QueueKeys
 from services.queue.http.metrics import QueueMetrics
+from services.queue.http.peek import peek_routes
 from services.queue.http.routes import DirectRoutes, item_handlers, item_routes
 from services.queue.worker.queues import Queues
 from shared.errors import BatonError
@@ -52,6 +53,7 @@ def create_app(
 
     install_health(app, complaints, QueueMetrics(queues).registry, remarks=remarks)
     app.include_router(queue_routes(queues))
+    app.include_router(peek_routes(queues))
     handlers = item_handlers(queues, bodies, leaving)
     app.include_router(item_routes(handlers))
     install_docs(app)

@@ -28,7 +28,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `source` and `target` (in JSON `from` and `to`) are members. `pause_ms` is the time from the donor's last
     record to the recipient's first. `warm` means that the owner continued from memory, without a replay.
-    Of an action: `who` did it, `what` it was (`drain`, `run lake`, …), and the id of the operation or run.
+    Of an action: `who` did it, `what` it was (`drain`, `run lake`, …), and the id of the operation or run, or
+    the `queue`; then `group` is "", because queues belong to none.
 
     >>> encode_event(Event(at=5, group="default", kind="join", member="m1"))
     b'{"at":5,"group":"default","kind":"join","member":"m1"}'
@@ -52,6 +53,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     what: str = ""
     operation: str = ""
     run: str = ""
+    queue: str = ""
 
 
 _encode = msgspec.json.Encoder().encode

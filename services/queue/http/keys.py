@@ -1,8 +1,8 @@
 """Who may do what with queues: keys in a file, each with scopes, and the gate that asks for them.
 
-`enqueue` puts items, `work` leases and settles them, `manage` does the rest; any key may look. Without the
-file everybody may do everything, as with producers. Health, metrics and documentation need no key. No error,
-log line or `repr` contains a key.
+`enqueue` puts items, `work` leases and settles them, `manage` does the rest, and looks at items without a
+lease; any key may see how a queue is. Without the file everybody may do everything, as with producers.
+Health, metrics and documentation need no key. No error, log line or `repr` contains a key.
 """
 
 from __future__ import annotations
@@ -90,11 +90,12 @@ def scope_of(method: str, path: str) -> Scope | None:
 
     >>> [scope_of("POST", f"/queues/q/{what}") for what in ("items", "ack", "purge")]
     [<Scope.ENQUEUE: 'enqueue'>, <Scope.WORK: 'work'>, <Scope.MANAGE: 'manage'>]
-    >>> scope_of("GET", "/queues/q") is None
-    True
+    >>> scope_of("GET", "/queues/q"), scope_of("GET", "/queues/q/items")
+    (None, <Scope.MANAGE: 'manage'>)
     """
     if method in ("GET", "HEAD"):
-        return None
+        # what lies below a queue are its items, with their data
+        return Scope.MANAGE if path.count("/") > 2 else None
     # by the last part alone: a path that no route has needs the most
     return _OF_ROUTE.get(path.rpartition("/")[2], Scope.MANAGE) if path.count("/") == 3 else Scope.MANAGE
 

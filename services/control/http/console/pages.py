@@ -37,6 +37,7 @@ VIEWS: Final = (
     ("sessions", "Sessions", "/console/sessions"),
     ("jobs", "Jobs", "/console/jobs"),
     ("reports", "Reports", "/console/reports"),
+    ("queues", "Queues", "/console/queues"),
 )
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from services.control.core.problems import ProblemRow
+from services.control.core.queues import QueueRow
 from services.control.core.report import longest_lag_ms
 from services.control.core.rows import MemberRow, PlanRow, StreamRow
-from services.control.http.console.words import count, listed, per_second, plural, size, span
+from services.control.http.console.queues import queues_drawn
+from services.control.http.console.words import count, digest_of, listed, per_second, plural, size, span
 
 BAD = frozenset({"STOP", "STALL", "REWIND"})
 RANK = {"REWIND": 0, "STALL": 1, "STOP": 2, "WARN": 3, "OK": 4}
@@ -23,6 +24,7 @@ class Scene:
     """One group. `rows` are all of its streams, row n is stream n; `members` are those of the group.
 
     `stale_ms`: age of the oldest reading behind it. `problems`: what is wrong in it, the worst first.
+    `queues`: all queues, which belong to no group.
     """
 
     group: str
@@ -32,6 +34,7 @@ class Scene:
     now_ms: int
     stale_ms: int
     problems: Sequence[ProblemRow] = ()
+    queues: Sequence[QueueRow] = ()
 
     @property
     def unowned(self) -> list[int]:
@@ -64,6 +67,7 @@ def facts(scene: Scene) -> dict[str, str]:
         "owned": owned_sentence(scene),
         "headline": headline(scene),
         "problems": digest_of(*(problem.what for problem in scene.problems)),
+        "queues": queues_drawn(scene.queues, scene.now_ms),
     }
 
 
@@ -80,11 +84,6 @@ def headline(scene: Scene) -> str:
     many = len(scene.problems)
     things = _NUMBERS[many] if many < len(_NUMBERS) else str(many)
     return f"{owned} {things.capitalize()} {'thing needs' if many == 1 else 'things need'} a look."
-
-
-def digest_of(*texts: str) -> str:
-    """A short name of the texts: other texts have another one."""
-    return hashlib.blake2b("\n".join(texts).encode(), digest_size=6).hexdigest()
 
 
 def owned_sentence(scene: Scene) -> str:

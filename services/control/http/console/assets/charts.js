@@ -88,7 +88,7 @@
   }
 
   function draw(history) {
-    const times = history.lag.map((_, n) => (history.from + n * history.step_ms) / 1000);
+    const times = Object.values(history).find(Array.isArray).map((_, n) => (history.from + n * history.step_ms) / 1000);
     figures.forEach((figure, n) => {
       const values = columnOf(history, figure.dataset.series) ?? times.map(() => null);
       if (charts[n]) return charts[n].setData([times, values]);
