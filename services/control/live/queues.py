@@ -16,6 +16,7 @@ from services.control.core.queues import (
     Act,
     DeadLetter,
     QueueChange,
+    QueueConflict,
     QueueRow,
     QueuesUnavailable,
     UnknownQueue,
@@ -148,6 +149,8 @@ class Queues:
     async def _made(self, queue: str, act: Act, *, dry_run: bool) -> QueueChange:
         before = await self._asked.show(queue)
         if act == "redrive":
+            if before.settings.over:
+                raise QueueConflict(f"{queue} is over a topic: lease its dead letters instead")
             ready = await self._asked.act(queue, act, dry_run=dry_run)
             return QueueChange(queue=queue, act=act, items=before.dead or 0, ready=ready)
         found = await self._asked.act(queue, act, dry_run=dry_run)
