@@ -1,4 +1,4 @@
-"""A whole Baton of real processes: a producer, members, control, and sessions that stay open."""
+"""A whole Baton of real processes: a producer, members, a queue, control, and sessions that stay open."""
 
 from __future__ import annotations
 
@@ -18,10 +18,14 @@ STREAMS = 12
 MEMBERS = 3
 VISITORS = 240
 FRAGMENTS = 3
+QUEUE = "mail"
+ITEMS = 12
+LETTERS = 3
+"""Items of the queue that are rejected."""
 
 
 class RunningBaton:
-    """The processes. `url` is control's, `door` the producer's."""
+    """The processes. `url` is control's, `door` the producer's, `desk` the queue worker's."""
 
     def __init__(self, kafka: str, zookeeper: str, namespace: str, home: Path) -> None:
         self._home = home
@@ -39,6 +43,8 @@ class RunningBaton:
         self.services: dict[str, Service] = {}
         self.door = f"http://127.0.0.1:{free_port()}"
         self.url = f"http://127.0.0.1:{free_port()}"
+        self.desk = f"http://127.0.0.1:{free_port()}"
+        self._environment["BATON_QUEUE_URL"] = self.desk
 
     @contextlib.contextmanager
     def running(self) -> Iterator[RunningBaton]:
@@ -47,6 +53,8 @@ class RunningBaton:
             self._start("producer", self.door)
             for member in range(MEMBERS):
                 self._start("consumer", f"http://127.0.0.1:{free_port()}", f"consumer-{member}")
+            self._start("queue", self.desk)
+            self.fill_queue()
             self._start("control", self.url)
             self.send(VISITORS)
             until(self._is_settled, self.streams)
@@ -64,6 +72,29 @@ class RunningBaton:
             for n in range(FRAGMENTS)
         ]
         httpx.post(f"{self.door}/fragments", json=fragments).raise_for_status()
+
+    def fill_queue(self) -> None:
+        """Makes the queue, if there is none; some of its items are rejected, one is leased."""
+        self._ask_queue("PUT", "", {"lease_s": 3_600})
+        self.put_items(ITEMS)
+        leased = self._ask_queue("POST", "/lease", {"max": LETTERS + 1})["items"]
+        receipts = [item["receipt"] for item in leased[:LETTERS]]
+        self._ask_queue("POST", "/reject", {"receipts": receipts, "why": "no such address"})
+        until(lambda: self.queue()["dead"] == LETTERS, self.queue)
+
+    def put_items(self, items: int) -> None:
+        """Puts items into the queue."""
+        self._ask_queue("POST", "/items", [{"data": {"to": f"visitor-{n}"}} for n in range(items)])
+
+    def queue(self) -> dict[str, Any]:
+        """The queue, as its worker shows it."""
+        return self._ask_queue("GET", "", None)
+
+    def _ask_queue(self, method: str, path: str, body: object) -> dict[str, Any]:
+        answer = httpx.request(method, f"{self.desk}/queues/{QUEUE}{path}", json=body, timeout=30)
+        answer.raise_for_status()
+        found: dict[str, Any] = answer.json()
+        return found
 
     def streams(self) -> dict[str, Any]:
         """`GET /streams`."""

@@ -19,6 +19,9 @@ VIEWS = {
     "reports": "/console/reports",
     "drain": "/console/actions/drain?member=consumer-1",
     "operations": "/console/operations",
+    "queues": "/console/queues",
+    "queue": "/console/queues/mail",
+    "purge": "/console/queues/mail/purge",
 }
 
 

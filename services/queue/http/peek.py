@@ -18,6 +18,8 @@ from services.queue.http.routes import shown
 from services.queue.worker.queues import Queues
 
 MOST: Final = 50
+AT_ONCE: Final = 5
+"""Items in memory at a time: each has up to 1 MB, and only the begin is kept."""
 BEGIN_BYTES: Final = 2_000
 """How much of an item's data is shown."""
 
@@ -51,8 +53,12 @@ def peek_routes(queues: Queues) -> APIRouter:
         leasing = await queues.find(queue)
         items = leasing.items
         places = leasing.engine.state.oldest_open(items.backlog_ends, limit)
-        found = sorted((await items.get(places)).items(), key=lambda one: (one[1].append_ms, one[0]))
-        return shown(PeekedItems(items=[_shown_item(*one) for one in found[:limit]]))
+        found: list[PeekedItem] = []
+        for at in range(0, len(places), AT_ONCE):
+            records = await items.get(places[at : at + AT_ONCE])
+            found += [_shown_item(place, record) for place, record in records.items()]
+        found.sort(key=lambda item: (item.enqueued_at, item.partition, item.offset))
+        return shown(PeekedItems(items=found[:limit]))
 
     return router
 

@@ -45,6 +45,7 @@ from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner, app_of
 
 EXAMPLES = 12
+ACTED_ON = ("/queues/{queue}/purge", "/queues/{queue}/redrive")
 LISTS = ("/operations", "/queues", "/streams", "/members", "/producers", "/groups", "/runs", "/events")
 TOKEN = "admin-0123456789abcdef"
 SHOWN = {"Authorization": f"Bearer {TOKEN}"}
@@ -121,7 +122,7 @@ def test_every_answer_is_documented(is_read: bool, tmp_path: Path) -> None:
         "checks": checks,
         "operations": [
             {"include-path": path, "checks": checks | one_schema}
-            for path in ("/jobs/{name}/runs", "/tables/{name}", "/keys", *LISTS)
+            for path in ("/jobs/{name}/runs", "/tables/{name}", "/keys", *ACTED_ON, *LISTS)
         ],
     }
     document = schemathesis.openapi.from_asgi(
