@@ -61,9 +61,9 @@ class QueueSource(Protocol):
         """The oldest dead letters of the queue. Raises UnknownQueue."""
 
     async def act(self, queue: str, act: Act, *, dry_run: bool) -> int:
-        """Purges or redrives the queue, or says what that would give. Raises UnknownQueue, QueueConflict.
+        """Purges or redrives the queue, or says what that would give.
 
-        Returns what the worker counts: the items that are ready then; of a purge's dry run, what it would
+        Raises UnknownQueue, QueueConflict, QueueOutcomeUnknown. Returns what the worker counts: the items that are ready then; of a purge's dry run, what it would
         drop.
         """
 

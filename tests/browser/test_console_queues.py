@@ -23,7 +23,8 @@ def test_a_queue_is_seen_live_redriven_and_purged(page: Page, baton: RunningBato
     page.until(CELL.format(at=DEAD, text=0))
     assert baton.queue()["ready"] == before["ready"] + 2 + before["dead"]
 
-    act(page, "purge", f"{before['ready'] + 2 + before['dead']} items would be dropped")
+    items = before["ready"] + before["leased"] + 2 + before["dead"]
+    act(page, "purge", f"{items} items would be dropped")
     page.until(CELL.format(at=READY, text=0))
     page.until("document.querySelector('#acted')?.innerText.includes('redrive mail')")
     assert baton.queue()["ready"] == 0

@@ -18,6 +18,7 @@ from services.control.core.queues import (
     Act,
     DeadLetter,
     QueueConflict,
+    QueueOutcomeUnknown,
     QueueRow,
     QueuesUnavailable,
     UnknownQueue,
@@ -100,9 +101,9 @@ class HttpQueues:
                 why = f"{url}: {tls_fault(error) or str(error) or type(error).__name__}"
             except (httpx.HTTPError, TimeoutError) as error:
                 cause = f"{url}: {str(error) or type(error).__name__}"
-                raise QueuesUnavailable("a queue worker has not answered in time", cause=cause) from None
+                raise _unanswered(method, "a queue worker has not answered in time", cause) from None
             else:
-                return _content(answer)
+                return _content(method, answer)
         raise QueuesUnavailable("no queue worker can be reached", cause=why)
 
     def _shown(self) -> dict[str, str]:
@@ -117,7 +118,12 @@ def _path(queue: str) -> str:
     return f"/queues/{quote(queue, safe='')}"
 
 
-def _content(answer: httpx.Response) -> bytes:
+def _unanswered(method: str, why: str, cause: str = "") -> QueuesUnavailable:
+    """A request that may have been carried out, if it was one that acts."""
+    return (QueuesUnavailable if method == "GET" else QueueOutcomeUnknown)(why, cause=cause)
+
+
+def _content(method: str, answer: httpx.Response) -> bytes:
     """The body of a success. Raises UnknownQueue, QueueConflict or QueuesUnavailable for a refusal."""
     if answer.is_success:
         return answer.content
@@ -134,7 +140,7 @@ def _content(answer: httpx.Response) -> bytes:
             refusal = f"the queue workers refuse control's key (BATON_QUEUE_KEY_FILE): {detail}"
             raise QueuesUnavailable(refusal.rstrip(": "))
         case status:
-            raise QueuesUnavailable(detail or f"a queue worker answers {status}")
+            raise _unanswered(method, detail or f"a queue worker answers {status}")
 
 
 def _decoded(content: bytes, kind: type[T]) -> T:

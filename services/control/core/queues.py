@@ -21,6 +21,10 @@ class QueuesUnavailable(Unavailable):
     """No worker of the queue service answers."""
 
 
+class QueueOutcomeUnknown(QueuesUnavailable):
+    """A queue worker got the request and has not said what became of it: it may have been done."""
+
+
 class UnknownQueue(NotFound):
     """There is no queue of that name."""
 

@@ -17,13 +17,14 @@ from services.control.core.queues import (
     DeadLetter,
     QueueChange,
     QueueConflict,
+    QueueOutcomeUnknown,
     QueueRow,
     QueuesUnavailable,
     UnknownQueue,
 )
 from services.control.live.actions import Actions
 from services.control.ports import QueueSource
-from shared.errors import BatonError, Unavailable
+from shared.errors import BatonError
 from shared.model.names import is_queue_name
 
 EVERY_S = 2.0
@@ -123,7 +124,8 @@ class Queues:
     async def act(self, queue: str, act: Act, cause: Cause) -> QueueChange:
         """Does it, and reports who did it and why. The same request under the same key is done once.
 
-        Raises KeyReused, UnknownQueue, QueueConflict, and QueuesUnavailable, after which it may be done.
+        Raises KeyReused, UnknownQueue, QueueConflict, QueuesUnavailable, and QueueOutcomeUnknown, after which
+        it may be done.
         """
         _checked(queue)
         if not cause.key:
@@ -139,7 +141,7 @@ class Queues:
     async def _acted(self, queue: str, act: Act, cause: Cause) -> QueueChange:
         try:
             change = await self._made(queue, act, dry_run=False)
-        except Unavailable:
+        except QueueOutcomeUnknown:
             self._actions.report_queue(queue, f"{act} {queue}, without an answer", cause)
             raise
         self._actions.report_queue(queue, f"{act} {queue}", cause)

@@ -14,6 +14,7 @@ from services.control.core.producer_rates import ProducerCounts
 from services.control.core.queues import (
     Act,
     DeadLetter,
+    QueueOutcomeUnknown,
     QueueRow,
     QueueSettings,
     QueuesUnavailable,
@@ -117,6 +118,7 @@ class InMemoryQueues:
     dead: dict[str, list[DeadLetter]] = field(default_factory=dict)
     acts: list[tuple[str, Act]] = field(default_factory=list)
     is_down: bool = False
+    loses_answers: bool = False
 
     async def read(self) -> list[QueueRow]:
         self._check()
@@ -143,6 +145,8 @@ class InMemoryQueues:
         ready = 0 if act == "purge" else row.ready + dead
         left = {"dead": dead, "leased": 0, "waiting": 0} if act == "purge" else {"dead": 0}
         self.rows[queue] = msgspec.structs.replace(row, ready=ready, **left)
+        if self.loses_answers:
+            raise QueueOutcomeUnknown("the answer is lost for the test")
         return ready
 
     def _check(self) -> None:

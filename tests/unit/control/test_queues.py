@@ -25,7 +25,13 @@ from services.control.core.queue_history import (
     parse_queues_sample,
     queues_sample,
 )
-from services.control.core.queues import QueueConflict, QueueRow, QueuesUnavailable, UnknownQueue
+from services.control.core.queues import (
+    QueueConflict,
+    QueueOutcomeUnknown,
+    QueueRow,
+    QueuesUnavailable,
+    UnknownQueue,
+)
 from services.control.live.actions import Actions
 from services.control.live.queue_history import QueueHours
 from services.control.live.queues import PATIENCE_S, Queues
@@ -88,7 +94,7 @@ async def test_control_without_workers_says_which_setting_is_missing() -> None:
 
 
 async def test_who_acted_and_why_is_an_event() -> None:
-    """Also when no answer came: it may have been done. A refusal and a dry run are no events."""
+    """Also when its answer is lost: it may have been done. What was not done, and a dry run, are no events."""
     watched = Watched()
     await watched.queues.forecast("mail", "purge")
     with pytest.raises(UnknownQueue):
@@ -96,6 +102,9 @@ async def test_who_acted_and_why_is_an_event() -> None:
     await watched.queues.act("mail", "redrive", ANN)
     watched.source.is_down = True
     with pytest.raises(QueuesUnavailable):
+        await watched.queues.act("mail", "purge", ANN)
+    watched.source.is_down, watched.source.loses_answers = False, True
+    with pytest.raises(QueueOutcomeUnknown):
         await watched.queues.act("mail", "purge", ANN)
 
     assert [(one.kind, one.queue, one.group, one.what, one.who, one.why) for one in watched.events] == [
@@ -323,7 +332,7 @@ async def test_an_act_without_an_answer_is_not_sent_to_another_worker() -> None:
         raise httpx.ReadTimeout("no answer")
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(route)) as http:
-        with pytest.raises(QueuesUnavailable):
+        with pytest.raises(QueueOutcomeUnknown):
             await HttpQueues(http, ["http://a", "http://b"]).act("q", "purge", dry_run=False)
 
     assert sent == ["http://a/queues/q/purge"]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 
 from services.control.core.causes import cause_of
-from services.control.core.queues import Act
+from services.control.core.queues import Act, QueueOutcomeUnknown
 from services.control.core.recent_events import EventFilter
 from services.control.http.api.access.caller import Role, caller_of
 from services.control.http.api.pages import MAX_REASON
@@ -138,7 +138,7 @@ class QueuePages:
             await self._queues.act(queue, act, cause)
         except BatonError as error:
             common = self._common(fields.get("group", DEFAULT_GROUP))
-            is_open = isinstance(error, Unavailable)
+            is_open = isinstance(error, QueueOutcomeUnknown)
             return refused(
                 *(self._console.pages, request, error, common | ({"after": MAYBE_DONE} if is_open else {})),
                 what=f"{title_of(act, queue)}: {'no answer' if is_open else 'nothing was done'}",
