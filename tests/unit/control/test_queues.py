@@ -94,7 +94,7 @@ async def test_control_without_workers_says_which_setting_is_missing() -> None:
 
 
 async def test_who_acted_and_why_is_an_event() -> None:
-    """Also when its answer is lost: it may have been done. What was not done, and a dry run, are no events."""
+    """Also when its answer is lost: it may have been done. What was not done, or dry, is no event."""
     watched = Watched()
     await watched.queues.forecast("mail", "purge")
     with pytest.raises(UnknownQueue):

@@ -125,8 +125,8 @@ def settings_facts(row: QueueRow) -> list[tuple[str, str]]:
         ("Partitions", count(settings.partitions)),
         ("A lease", span(settings.lease_s * 1000)),
         ("Attempts", count(settings.max_attempts) if settings.max_attempts else "without limit"),
-        ("Ids are known for", span(settings.repeat_ms)),
-        ("Done items are kept for", span(settings.keep_s * 1000)),
+        ("Ids are known for", span(settings.repeat_ms) if settings.repeat_ms else "no time"),
+        ("Done items are kept for", span(settings.keep_s * 1000) if settings.keep_s else "no time"),
     ]
 
 
