@@ -63,8 +63,8 @@ class QueueSource(Protocol):
     async def act(self, queue: str, act: Act, *, dry_run: bool) -> int:
         """Purges or redrives the queue, or says what that would give.
 
-        Raises UnknownQueue, QueueConflict, QueueOutcomeUnknown. Returns what the worker counts: the items that
-        are ready then; of a purge's dry run, what it would drop.
+        Raises UnknownQueue, QueueConflict, QueueOutcomeUnknown. Returns what the worker counts: the items
+        that are ready then; of a purge's dry run, what it would drop.
         """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,8 @@ from typing import Any
 import httpx
 
 from agent.tests.pipeline import until
+from shared.model.names import Names
+from tests.browser import past_queues
 from tests.e2e.service import Service
 from tests.servers import free_port
 
@@ -29,6 +32,7 @@ class RunningBaton:
 
     def __init__(self, kafka: str, zookeeper: str, namespace: str, home: Path) -> None:
         self._home = home
+        self._kafka, self._names = kafka, Names(namespace)
         self._environment = {
             "BATON_KAFKA": kafka,
             "BATON_ZOOKEEPER": zookeeper,
@@ -50,6 +54,7 @@ class RunningBaton:
     def running(self) -> Iterator[RunningBaton]:
         """Runs everything for the block; each visitor has an open session by then."""
         try:
+            asyncio.run(past_queues.write(self._kafka, self._names, QUEUE, time.time_ns() // 1_000_000))
             self._start("producer", self.door)
             for member in range(MEMBERS):
                 self._start("consumer", f"http://127.0.0.1:{free_port()}", f"consumer-{member}")
