@@ -1,6 +1,6 @@
 """An hour of a queue's numbers for the topic `baton.history`, in the format of the real writer.
 
-The console's tests begin on a stack that is seconds old; with it, the charts of a queue show what they are for.
+The console's tests begin on a stack that is seconds old; with it, the charts of a queue show something.
 """
 
 from __future__ import annotations

@@ -121,7 +121,10 @@ class QueuePages:
             act=act,
             change=change,
             dry=queue_dry_run(change, row),
-            calls=Calls(curl=curl("POST", f"/queues/{queue}/{act}"), baton=f"baton queue {act} {queue}"),
+            calls=Calls(
+                curl=curl("POST", f"/queues/{queue}/{act}", {"reason": "…"}),
+                baton=f"baton queue {act} {queue} --reason …",
+            ),
             may_act=self._console.may(request, ROLES[act]),
             role=ROLES[act],
             key=secrets.token_hex(8),
