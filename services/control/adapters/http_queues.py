@@ -1,14 +1,14 @@
 """Asks a worker of the queue service, over HTTP: one of control's files that import httpx.
 
-Any worker answers for all queues, so the next one is asked when one cannot be reached. A worker that has got
-a request may have carried it out: then no other is asked.
+Any worker answers for all queues, so the next one is asked when one does not answer. But a worker that has
+got a request to act may have carried it out: then no other is asked.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -21,6 +21,7 @@ from services.control.core.queues import (
     QueueOutcomeUnknown,
     QueueRow,
     QueuesUnavailable,
+    QueuesUnreachable,
     UnknownQueue,
 )
 from shared.errors import InvalidInput
@@ -52,6 +53,14 @@ class _Ready(msgspec.Struct, frozen=True, kw_only=True):
     ready: int
 
 
+class _Request(NamedTuple):
+    """A request to any worker."""
+
+    method: str
+    path: str
+    body: Any = None
+
+
 class HttpQueues:
     """A `QueueSource` that asks the workers at `urls` in turn, with the key in `key_file` if there is one."""
 
@@ -67,44 +76,57 @@ class HttpQueues:
 
     async def read(self) -> Sequence[QueueRow]:
         """See `QueueSource`."""
-        return (await self._get("/queues", _Queues)).queues
+        return (await self._looked(_Request("GET", "/queues"), _Queues)).queues
 
     async def show(self, queue: str) -> QueueRow:
         """See `QueueSource`."""
-        return await self._get(_path(queue), QueueRow)
+        return await self._looked(_Request("GET", _path(queue)), QueueRow)
 
     async def letters(self, queue: str, limit: int) -> Sequence[DeadLetter]:
         """See `QueueSource`."""
-        return (await self._get(f"{_path(queue + DEAD)}/items?limit={limit}", _Peeked)).items
+        request = _Request("GET", f"{_path(queue + DEAD)}/items?limit={limit}")
+        return (await self._looked(request, _Peeked)).items
 
     async def act(self, queue: str, act: Act, *, dry_run: bool) -> int:
         """See `QueueSource`."""
-        path, body = f"{_path(queue)}/{act}", {"dry_run": dry_run}
-        answer = await self._answer(
-            "POST", path, body, within_s=ANSWER_TIMEOUT_S if dry_run else ACT_TIMEOUT_S
-        )
-        return _decoded(answer, _Ready).ready
-
-    async def _get(self, path: str, kind: type[T]) -> T:
-        return _decoded(await self._answer("GET", path, None, within_s=ANSWER_TIMEOUT_S), kind)
-
-    async def _answer(self, method: str, path: str, body: Any, *, within_s: float) -> bytes:
-        """The body of a success, from the first worker that can be reached."""
-        why = "none is named"
+        request = _Request("POST", f"{_path(queue)}/{act}", {"dry_run": dry_run})
+        if dry_run:
+            return (await self._looked(request, _Ready)).ready
+        failed = QueuesUnavailable()
         for url in self._urls:
             try:
-                async with asyncio.timeout(within_s):
-                    answer = await self._http.request(
-                        method, f"{url}{path}", json=body, headers=self._shown()
-                    )
-            except (httpx.ConnectError, httpx.InvalidURL) as error:
-                why = f"{url}: {tls_fault(error) or str(error) or type(error).__name__}"
-            except (httpx.HTTPError, TimeoutError) as error:
-                cause = f"{url}: {str(error) or type(error).__name__}"
-                raise _unanswered(method, "a queue worker has not answered in time", cause) from None
-            else:
-                return _content(method, answer)
-        raise QueuesUnavailable("no queue worker can be reached", cause=why)
+                return _decoded(
+                    await self._answer(url, request, ACT_TIMEOUT_S, QueueOutcomeUnknown), _Ready
+                ).ready
+            except QueuesUnreachable as error:
+                failed = error
+        raise failed
+
+    async def _looked(self, request: _Request, kind: type[T]) -> T:
+        """The first success of a request that changes nothing, so that every worker may be asked."""
+        failed = QueuesUnavailable()
+        for url in self._urls:
+            try:
+                return _decoded(await self._answer(url, request, ANSWER_TIMEOUT_S, QueuesUnavailable), kind)
+            except QueuesUnavailable as error:
+                failed = error
+        raise failed
+
+    async def _answer(
+        self, url: str, request: _Request, within_s: float, lost: type[QueuesUnavailable]
+    ) -> bytes:
+        """The body of a success. Raises QueuesUnreachable, or `lost` if the worker may have got the request."""
+        method, path, body = request
+        try:
+            async with asyncio.timeout(within_s):
+                answer = await self._http.request(method, f"{url}{path}", json=body, headers=self._shown())
+        except (httpx.ConnectError, httpx.InvalidURL) as error:
+            cause = f"{url}: {tls_fault(error) or str(error) or type(error).__name__}"
+            raise QueuesUnreachable("no queue worker can be reached", cause=cause) from None
+        except (httpx.HTTPError, TimeoutError) as error:
+            cause = f"{url}: {str(error) or type(error).__name__}"
+            raise lost("a queue worker has not answered in time", cause=cause) from None
+        return _content(answer, lost)
 
     def _shown(self) -> dict[str, str]:
         try:
@@ -118,13 +140,8 @@ def _path(queue: str) -> str:
     return f"/queues/{quote(queue, safe='')}"
 
 
-def _unanswered(method: str, why: str, cause: str = "") -> QueuesUnavailable:
-    """A request that may have been carried out, if it was one that acts."""
-    return (QueuesUnavailable if method == "GET" else QueueOutcomeUnknown)(why, cause=cause)
-
-
-def _content(method: str, answer: httpx.Response) -> bytes:
-    """The body of a success. Raises UnknownQueue, QueueConflict or QueuesUnavailable for a refusal."""
+def _content(answer: httpx.Response, lost: type[QueuesUnavailable]) -> bytes:
+    """The body of a success. Raises UnknownQueue, QueueConflict, QueuesUnavailable or `lost` for others."""
     if answer.is_success:
         return answer.content
     try:
@@ -140,7 +157,7 @@ def _content(method: str, answer: httpx.Response) -> bytes:
             refusal = f"the queue workers refuse control's key (BATON_QUEUE_KEY_FILE): {detail}"
             raise QueuesUnavailable(refusal.rstrip(": "))
         case status:
-            raise _unanswered(method, detail or f"a queue worker answers {status}")
+            raise lost(detail or f"a queue worker answers {status}")
 
 
 def _decoded(content: bytes, kind: type[T]) -> T:

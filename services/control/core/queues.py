@@ -21,6 +21,10 @@ class QueuesUnavailable(Unavailable):
     """No worker of the queue service answers."""
 
 
+class QueuesUnreachable(QueuesUnavailable):
+    """No worker of the queue service can be reached, so none has got the request."""
+
+
 class QueueOutcomeUnknown(QueuesUnavailable):
     """A queue worker got the request and has not said what became of it: it may have been done."""
 

@@ -66,7 +66,7 @@ class Queues:
         return self._source is not None
 
     async def run(self) -> None:
-        """Reads until cancelled; at once returns if there is nobody to ask."""
+        """Reads until cancelled; returns at once if there is nobody to ask."""
         while self.is_named:
             await self.step()
             await asyncio.sleep(self._every_s)
@@ -74,7 +74,7 @@ class Queues:
     async def step(self) -> None:
         """Reads once. A failure keeps what is known, and is logged once."""
         try:
-            rows = await self._asked.read()
+            rows = await self._workers.read()
         except BatonError as error:
             if error.detail != self._error:
                 logger.warning("queues unread", extra={"why": error.detail})
@@ -115,11 +115,11 @@ class Queues:
 
     async def letters(self, queue: str, limit: int) -> Sequence[DeadLetter]:
         """The oldest dead letters of a queue. Raises UnknownQueue, QueuesUnavailable."""
-        return await self._asked.letters(_checked(queue), limit)
+        return await self._workers.letters(_checked(queue), limit)
 
     async def forecast(self, queue: str, act: Act) -> QueueChange:
         """What the act would do now. Raises UnknownQueue, QueueConflict, QueuesUnavailable."""
-        return await self._made(_checked(queue), act, dry_run=True)
+        return await self._changed(_checked(queue), act, dry_run=True)
 
     async def act(self, queue: str, act: Act, cause: Cause) -> QueueChange:
         """Does it, and reports who did it and why. The same request under the same key is done once.
@@ -140,7 +140,7 @@ class Queues:
 
     async def _acted(self, queue: str, act: Act, cause: Cause) -> QueueChange:
         try:
-            change = await self._made(queue, act, dry_run=False)
+            change = await self._changed(queue, act, dry_run=False)
         except QueueOutcomeUnknown:
             self._actions.report_queue(queue, f"{act} {queue}, without an answer", cause)
             raise
@@ -148,19 +148,19 @@ class Queues:
         await self.step()
         return change
 
-    async def _made(self, queue: str, act: Act, *, dry_run: bool) -> QueueChange:
-        before = await self._asked.show(queue)
+    async def _changed(self, queue: str, act: Act, *, dry_run: bool) -> QueueChange:
+        before = await self._workers.show(queue)
         if act == "redrive":
             if before.settings.over:
                 raise QueueConflict(f"{queue} is over a topic: lease its dead letters instead")
-            ready = await self._asked.act(queue, act, dry_run=dry_run)
+            ready = await self._workers.act(queue, act, dry_run=dry_run)
             return QueueChange(queue=queue, act=act, items=before.dead or 0, ready=ready)
-        found = await self._asked.act(queue, act, dry_run=dry_run)
+        found = await self._workers.act(queue, act, dry_run=dry_run)
         items, ready = (found, 0) if dry_run else (before.depth or 0, found)
         return QueueChange(queue=queue, act=act, items=items, ready=ready)
 
     @property
-    def _asked(self) -> QueueSource:
+    def _workers(self) -> QueueSource:
         if self._source is None:
             raise QueuesUnavailable(NO_WORKERS)
         return self._source

@@ -323,6 +323,25 @@ async def test_control_shows_its_key(tmp_path: Path) -> None:
                 await source.act("q", "purge", dry_run=False)
 
 
+async def test_a_worker_that_hangs_or_fails_does_not_hide_the_next() -> None:
+    """Looks and dry runs change nothing, so they may be repeated elsewhere."""
+
+    def route(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "a":
+            raise httpx.ReadTimeout("no answer")
+        if request.url.host == "b":
+            return httpx.Response(503, json={"detail": "Kafka is away"})
+        return httpx.Response(200, json={"queues": [], "ready": 4})
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(route)) as http:
+        source = HttpQueues(http, ["http://a", "http://b", "http://c"])
+        assert list(await source.read()) == []
+        assert await source.act("q", "purge", dry_run=True) == 4
+        with pytest.raises(QueuesUnavailable, match="Kafka is away") as error:
+            await HttpQueues(http, ["http://a", "http://b"]).read()
+        assert not isinstance(error.value, QueueOutcomeUnknown)
+
+
 async def test_an_act_without_an_answer_is_not_sent_to_another_worker() -> None:
     """The first may have done it."""
     sent: list[str] = []

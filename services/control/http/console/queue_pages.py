@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import secrets
 from typing import Annotated, Any, Final
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 
 from services.control.core.causes import cause_of
-from services.control.core.queues import Act, QueueOutcomeUnknown
+from services.control.core.queues import Act, QueueOutcomeUnknown, QueueRow
 from services.control.core.recent_events import EventFilter
 from services.control.http.api.access.caller import Role, caller_of
 from services.control.http.api.pages import MAX_REASON
@@ -18,6 +19,7 @@ from services.control.http.console.overview import Tile, range_text
 from services.control.http.console.pages import reason_of
 from services.control.http.console.queues import (
     DID,
+    LetterLine,
     letter_line,
     path_of,
     queue_cells,
@@ -79,13 +81,7 @@ class QueuePages:
     async def show(self, request: Request, queue: str, group: str, did: Act | None) -> Response:
         """A queue. Raises UnknownQueue, QueuesUnavailable."""
         row, common = self._queues.row(queue), self._common(group)
-        letters, why = [], ""
-        try:
-            letters = [
-                letter_line(one, common["now_ms"]) for one in await self._queues.letters(queue, LETTERS)
-            ]
-        except Unavailable as error:
-            why = reason_of(error)
+        letters, why = await self._letters(row, common["now_ms"])
         return self._console.pages.page(
             request,
             "queue.html",
@@ -147,7 +143,18 @@ class QueuePages:
                 what=f"{title_of(act, queue)}: {'no answer' if is_open else 'nothing was done'}",
                 back=path_of(queue),
             )
-        return led_to(request, f"{path_of(queue)}?did={act}")
+        query = urlencode({"group": fields.get("group", DEFAULT_GROUP), "did": act})
+        return led_to(request, f"{path_of(queue)}?{query}")
+
+    async def _letters(self, row: QueueRow, now_ms: int) -> tuple[list[LetterLine], str]:
+        """The oldest dead letters, and why they are not known."""
+        if row.dead is None:
+            return [], "no queue worker answers"
+        try:
+            found = await self._queues.letters(row.queue, LETTERS) if row.dead else []
+        except Unavailable as error:
+            return [], reason_of(error)
+        return [letter_line(one, now_ms) for one in found], ""
 
     def _common(self, group: str) -> dict[str, Any]:
         """What `base.html` needs. Raises UnknownGroup, Unavailable."""

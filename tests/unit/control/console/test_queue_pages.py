@@ -137,7 +137,7 @@ async def test_a_purge_is_shown_confirmed_and_remembered(tmp_path: Path) -> None
     assert 'curl -H "Authorization: Bearer $BATON_TOKEN" -X POST "$BATON_URL/queues/mail/purge"' in page.text
     assert "baton queue purge mail" in page.text
     assert before == []
-    assert {path for path, _ in led} == {f"{QUEUE}?did=purge"}
+    assert {path for path, _ in led} == {f"{QUEUE}?group=default&did=purge"}
     assert at.sources.queues.acts == [("mail", "purge")]
     assert [(one.who, one.what, one.why) for one in at.events] == [("admin-er", "purge mail", "a test")]
     assert "The items have been dropped." in after.text
