@@ -115,7 +115,7 @@ class HttpQueues:
     async def _answer(
         self, url: str, request: _Request, within_s: float, lost: type[QueuesUnavailable]
     ) -> bytes:
-        """The body of a success. Raises QueuesUnreachable, or `lost` if the worker may have got the request."""
+        """The body of a success. Raises QueuesUnreachable, or `lost` if the worker may have got it."""
         method, path, body = request
         try:
             async with asyncio.timeout(within_s):
