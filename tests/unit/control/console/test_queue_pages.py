@@ -49,10 +49,10 @@ class QueueDesk:
         return await page_at(self.http, path)
 
 
-async def desk(folder: Path, role: str = "admin", **more: bool) -> QueueDesk:
+async def desk(folder: Path, role: str = "admin") -> QueueDesk:
     """A desk of somebody with this role."""
     sources, events = small_baton(), list[Event]()
-    access = await access_to(folder, **more)
+    access = await access_to(folder)
     app = await app_of(sources, InMemoryRunner(), access=access, events=events)
     headers = ORIGIN | {"authorization": f"Bearer {TOKENS[role]}"}  # type: ignore[index]
     transport = httpx.ASGITransport(app, client=HERE)
