@@ -61,7 +61,9 @@ def queue_cells(row: QueueRow) -> tuple[str, ...]:
 
 def age_text(row: QueueRow) -> str:
     """How long the oldest item has been there; "" also without any."""
-    return "" if row.oldest_age_s is None else span(max(1000.0, row.oldest_age_s * 1000))
+    if row.oldest_age_s is None:
+        return ""
+    return f"{row.oldest_age_s:.0f} s" if row.oldest_age_s < 99.5 else span(row.oldest_age_s * 1000)
 
 
 def queues_drawn(rows: Sequence[QueueRow], now_ms: int) -> str:
@@ -84,13 +86,11 @@ def queues_sentence(rows: Sequence[QueueRow]) -> str:
 
 
 def queue_sentence(row: QueueRow) -> str:
-    """How the queue is, in a sentence."""
+    """What must be known of the queue, in a sentence; "" if it is an ordinary one."""
     if row.depth is None:
         return "No queue worker answers, so nobody can put or lease items now."
-    if not row.depth:
-        return "Nothing is to be done."
-    items = plural(row.depth, "item is", "items are")
-    return f"{items} to be done, the oldest for {age_text(row) or 'a moment'}."
+    over = row.settings.over
+    return f"Its items are the records of {over}." if over else ""
 
 
 def spark(history: QueueHistory) -> Spark:
@@ -182,7 +182,7 @@ def queue_dry_run(change: QueueChange, row: QueueRow) -> QueueDryRun:
 
 def _lost(row: QueueRow) -> str:
     """What whoever confirms a purge must know."""
-    end = "Nobody can take it back, and what is put before you confirm is dropped, too."
+    end = "This cannot be undone, and what is put before you confirm is dropped, too."
     if not row.leased:
         return end
     return f"{plural(row.leased, 'item is', 'items are')} being worked on; the receipts become stale. {end}"

@@ -10,7 +10,7 @@ from services.control.core.problems import ProblemRow
 from services.control.core.queues import QueueRow
 from services.control.core.report import longest_lag_ms
 from services.control.core.rows import MemberRow, PlanRow, StreamRow
-from services.control.http.console.queues import queues_drawn
+from services.control.http.console.queues import queues_drawn, queues_sentence
 from services.control.http.console.words import count, digest_of, listed, per_second, plural, size, span
 
 BAD = frozenset({"STOP", "STALL", "REWIND"})
@@ -68,6 +68,7 @@ def facts(scene: Scene) -> dict[str, str]:
         "headline": headline(scene),
         "problems": digest_of(*(problem.what for problem in scene.problems)),
         "queues": queues_drawn(scene.queues, scene.now_ms),
+        "all_queues": queues_sentence(scene.queues),
     }
 
 
