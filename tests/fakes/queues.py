@@ -79,9 +79,9 @@ class InMemoryQueueStore:
 
     async def delete(self, name: str, *, over: str) -> None:
         self.check()
-        del self.logs[name]
+        self.logs.pop(name, None)
         if not over:
-            del self.topics[name]
+            self.topics.pop(name, None)
 
     async def count_partitions(self, over: str) -> int:
         if over not in self.topics:
@@ -199,7 +199,7 @@ class InMemoryItemLog:
             for one in self._stored.partitions
         ]
 
-    async def settle(self, lowest: Sequence[int], keep_ms: int | None) -> None:
+    async def settle(self, lowest: Sequence[int], before_ms: int | None) -> None:
         self._store.committed[self._name] = list(lowest)
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from services.queue.core.commands import AnyCommand
 from services.queue.core.fold import Answer, UnknownRules
 from services.queue.core.queue_state import QueueState, QueueStatus
-from services.queue.core.replica import SNAPSHOT_EVERY, Replica
+from services.queue.core.replica import SNAPSHOT_EVERY, LogMoved, Replica
 from services.queue.core.snapshot import Snapshot
 from services.queue.ports import CommandLog, ItemLog
 from services.queue.worker.demand import Demand
@@ -136,7 +136,11 @@ class Engine:
         return self.state.status(self.now_ms, self.items.backlog_ends if self.items else self.state.frontier)
 
     async def run(self) -> None:
-        """Follows the log until it is cancelled. Raises LogMoved: then open everything anew, items too."""
+        """Follows the log until it is cancelled, or refused.
+
+        Raises LogMoved: then open everything anew, items too. Also if the log could not be read for a moment:
+        it may be that of another queue of this name by now.
+        """
         sending = asyncio.create_task(self.submissions.run(), name=f"commands of {self.name}")
         backoff = Backoff(first_s=0.05, cap_s=2.0)
         try:
@@ -145,6 +149,8 @@ class Engine:
                     await self._follow()
                 except KafkaUnavailable as error:
                     logger.warning("log not readable", extra={"queue": self.name, "why": error.detail})
+                    if self.items is not None:
+                        raise LogMoved(f"it could not be read: {error.detail}") from None
                 except UnknownRules as error:
                     self._fault = QueueRefused(error.detail)
                     logger.error("queue refused", extra={"queue": self.name, "why": error.detail})
@@ -154,7 +160,9 @@ class Engine:
                 self.submissions.fail(KafkaUnavailable("the log of the queue is read again"))
                 await asyncio.sleep(backoff.next_s())
         finally:
-            self.submissions.fail(KafkaUnavailable("the log of the queue is read again"))
+            error = KafkaUnavailable("the log of the queue is read again")
+            self.submissions.fail(error)
+            self.demand.end(error)
             sending.cancel()
             if self._snapshot is not None:
                 self._snapshot.cancel()
@@ -178,6 +186,7 @@ class Engine:
     def _reached_end(self, replica: Replica) -> None:
         if replica.state is not None:
             self._caught_up.set()
+            self._complaint = ""
         elif not self._complaint:
             self._complaint = f"the log of the queue {self.name} begins without a snapshot"
             logger.error("log without a beginning", extra={"queue": self.name})
@@ -195,19 +204,20 @@ class Engine:
         snapshot, state = replica.snapshot(), replica.state
         assert state is not None
         assert state.settings is not None
-        keep_ms = None if state.settings.over else state.settings.keep_ms
+        # by the broker's time, as everything
+        before_ms = None if state.settings.over else state.now_ms - state.settings.keep_ms
         self._snapshot = asyncio.create_task(
-            self._store(snapshot, state.lowest_open(), keep_ms), name=f"snapshot of {self.name}"
+            self._store(snapshot, state.lowest_open(), before_ms), name=f"snapshot of {self.name}"
         )
 
-    async def _store(self, snapshot: Snapshot, lowest: Sequence[int], keep_ms: int | None) -> None:
+    async def _store(self, snapshot: Snapshot, lowest: Sequence[int], before_ms: int | None) -> None:
         """Stores a snapshot; then what it holds may be deleted."""
         try:
             for part in snapshot.parts:
                 await self.submissions.submit([part])
             await self._log.trim(snapshot.below)
             if self.items is not None:
-                await self.items.settle(lowest, keep_ms)
+                await self.items.settle(lowest, before_ms)
         except KafkaUnavailable as error:
             logger.warning("snapshot not stored", extra={"queue": self.name, "why": error.detail})
         else:

@@ -125,20 +125,27 @@ class Queues:
             raise Conflict("`over` and `partitions` of a queue are fixed at its creation")
         dead = QueueSettings(max_attempts=0, keep_ms=settings.keep_ms)
         for queue, its in ((f"{name}{DEAD}", dead), (name, settings)):
-            await self._configure(queue, its, is_new=present is None)
+            await self._configure(queue, its)
             await self.find(queue)
         return await self.find(name)
 
     async def delete(self, name: str) -> None:
-        """Deletes the queue, its items and its dead letters; not the topic that it is over."""
-        settings = (await self.find(name)).engine.state.settings
+        """Deletes the queue, its items and its dead letters; not the topic that it is over.
+
+        Raises Conflict for the dead letters alone, NotFound, KafkaUnavailable.
+        """
+        found = await self.find(name)
+        settings = found.engine.state.settings
         assert settings is not None
-        for queue, over in ((name, settings.over), (f"{name}{DEAD}", "")):
+        if found.is_dead:
+            raise Conflict("dead letters are deleted with their queue: purge them")
+        # itself last: while it is there, a deletion that was cut off can be repeated
+        for queue, over in ((f"{name}{DEAD}", ""), (name, settings.over)):
             await self._store.delete(queue, over=over)
         await self._look()
 
-    async def _configure(self, name: str, settings: QueueSettings, *, is_new: bool) -> None:
-        if is_new:
+    async def _configure(self, name: str, settings: QueueSettings) -> None:
+        if name not in self._open:
             await self._store.create(name, over=settings.over, partitions=settings.partitions)
             await self._until_open(name)
         engine = self._open[name].engine
