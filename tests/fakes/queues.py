@@ -49,13 +49,15 @@ class InMemoryQueueStore:
         self.committed: dict[str, list[int]] = {}
         self.fail: list[Literal["before", "after", ""]] = []
         self.is_away = False
+        self.clock_lag_ms = 0
+        """So much the broker's clock has gone back."""
         self.readers: dict[str, InMemoryCommandLog] = {}
         """The reader of each log that was opened last."""
 
     @property
     def now_ms(self) -> int:
         """The broker's clock."""
-        return 1_000_000 + int(asyncio.get_running_loop().time() * 1000)
+        return 1_000_000 + int(asyncio.get_running_loop().time() * 1000) - self.clock_lag_ms
 
     def check(self) -> None:
         """Raises KafkaUnavailable while Kafka is away."""
@@ -127,6 +129,11 @@ class InMemoryCommandLog:
         found = self._stored.records[self._next :]
         self._next += len(found)
         return found
+
+    async def interrupt(self) -> None:
+        """Wakes the reader, so that it meets what is wrong now."""
+        self._stored.grow()
+        await asyncio.sleep(0.01)
 
     async def append(self, value: bytes) -> None:
         await asyncio.sleep(0)
