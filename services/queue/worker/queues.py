@@ -88,6 +88,8 @@ class Queues:
                     await self._look()
                     await self._measure_ages()
                 except KafkaUnavailable as error:
+                    if self._fault != error.reason:
+                        logger.warning("queues not listed", extra={"why": error.detail})
                     self._fault = error.reason
                 except Exception as error:  # a fault of ours: without the look no new queue would be seen
                     logger.exception("looking for queues failed")
