@@ -52,7 +52,7 @@ USED = ("producer", "consumer", "queue", "control", "command line", "repairs")
 
 
 class LockedStack:
-    """A producer, a member, a queue's worker and control, each in its own process and as its own principal."""
+    """A producer, a member, a queue's worker and control, each as a process and a principal of its own."""
 
     def __init__(self, kafka: SecuredKafka, zookeeper: str, names: Names, home: Path) -> None:
         self.kafka = kafka
@@ -255,7 +255,7 @@ async def operate(stack: LockedStack) -> None:
 
 
 async def work_on_queues(stack: LockedStack) -> None:
-    """So many commands that a snapshot is stored; a queue over sessions; one that an operator has prepared."""
+    """So many commands that a snapshot is stored; a queue over sessions; one whose topic was there before."""
     prepared = queue_topic(stack.names, "prepared", 1)
     await ensure_topics(stack.kafka.root, [prepared], 1)
     place, group = (stack.names.queue("q"), 0), stack.names.queue_group("q")
@@ -272,7 +272,7 @@ async def work_on_queues(stack: LockedStack) -> None:
         for _ in range(IDS // MAX_LEASED):
             found = (await http.post("/q/lease", json={"max": MAX_LEASED})).json()["items"]
             await http.post("/q/ack", json={"receipts": [item["receipt"] for item in found]})
-        assert len((await http.post("/over/lease", json={"max": 5, "wait_s": 5})).json()["items"]) == 5
+        assert (await http.post("/over/lease", json={"max": MAX_LEASED, "wait_s": 5})).json()["items"]
 
         async def is_committed() -> bool:
             return (await KafkaGroup(cluster, group).committed([place]))[place].offset > 0
