@@ -190,13 +190,17 @@ class InMemoryItemLog:
     async def append(self, items: Sequence[ItemRecord]) -> list[int]:
         if self._store.is_away:
             return list(range(len(items)))
+        self.store_now(items)
+        return []
+
+    def store_now(self, items: Sequence[ItemRecord]) -> None:
+        """What the broker does with them."""
         for item in items:
             stored = ItemRecord(
                 value=item.value, id=item.id, append_ms=self._store.now_ms, headers=item.headers
             )
             min(self._stored.partitions, key=len).append(stored)
         self._stored.grow()
-        return []
 
     async def find(self, to: int | str) -> list[int]:
         if isinstance(to, str):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from services.queue.core.commands import Ack, AnyCommand, Enter, Receipt, Until
-from services.queue.core.fold import EnterAnswer, Leased
+from services.queue.core.fold import Leased
 from services.queue.core.items import ItemRecord
 from services.queue.core.open_items import Place
 from services.queue.ports import ItemLog
@@ -48,19 +48,17 @@ def place_of(receipt: Receipt) -> Place:
 async def hand_out(engine: Engine, items: ItemLog, leased: Sequence[Leased]) -> list[HandedOut]:
     """What of these the client gets, in their order. Raises KafkaUnavailable."""
     read = await _read(items, leased)
-    new = [one for one in read.found if one.record.id and not one.leased.is_entered]
-    commands: list[AnyCommand] = [Enter(one.leased.receipt, one.record.id) for one in new]
+    commands: list[AnyCommand] = [
+        Enter(one.leased.receipt, one.record.id)
+        for one in read.found
+        if one.record.id and not one.leased.is_entered
+    ]
     if read.gaps:
         commands.append(Ack(tuple(read.gaps)))
     if read.left:
         commands.append(given_back(read.left))
-    answers = await engine.submissions.submit(commands)
-    dropped = {
-        one.leased.receipt
-        for one, answer in zip(new, answers, strict=False)
-        if not (isinstance(answer, EnterAnswer) and answer.is_kept)
-    }
-    return [one for one in read.found if one.leased.receipt not in dropped and _is_held(engine, one.leased)]
+    await engine.submissions.submit(commands)
+    return [one for one in read.found if _is_held(engine, one.leased)]
 
 
 def given_back(receipts: Sequence[Receipt]) -> Until:
@@ -90,6 +88,8 @@ async def _read(items: ItemLog, leased: Sequence[Leased]) -> _Read:
 
 
 def _is_held(engine: Engine, leased: Leased) -> bool:
-    """Whether the lease still lasts: a worker that stood still may learn of it when it is over."""
+    """Whether the item is still this lease's: it may be a repeat, or this worker stood still for too long."""
     item = engine.state.open.get(place_of(leased.receipt))
-    return item is not None and item.lease == leased.receipt.lease and engine.now_ms < item.until_ms
+    if item is None or item.lease != leased.receipt.lease:
+        return False
+    return engine.now_ms < item.until_ms
