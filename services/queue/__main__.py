@@ -42,7 +42,9 @@ async def serve(settings: QueueServiceSettings, stop: asyncio.Event) -> None:
         app = create_app(queues, bodies, leaving, keys)
         tune_garbage_collection()
         try:
-            async with http_server(app, settings.host, settings.port, tls=settings.tls, lifespan="off"):
+            async with http_server(
+                app, settings.host, settings.port, tls=settings.tls, lifespan="off", proxy_headers=False
+            ):
                 await stop.wait()
                 leaving.set()
         finally:

@@ -73,6 +73,11 @@ class Engine:
         return state
 
     @property
+    def is_ready(self) -> bool:
+        """Whether the queue can be used."""
+        return self._fault is None and self._caught_up.is_set() and self._has_items.is_set()
+
+    @property
     def next_offset(self) -> int:
         """The offset of the log through which it has been read."""
         return -1 if self._replica is None else self._replica.next_offset

@@ -106,7 +106,8 @@ class Queues:
         found = self._open.get(name)
         if found is None:
             raise NotFound(f"there is no queue {name[:80]}")
-        await found.engine.until_ready(READY_S)
+        if not found.engine.is_ready:
+            await found.engine.until_ready(READY_S)
         return found
 
     async def put(self, name: str, changes: QueueChanges) -> Leasing:
