@@ -16,12 +16,10 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from services.queue.core.commands import Ack, Receipt, Until
 from services.queue.core.items import ItemRecord
-from services.queue.core.open_items import Place
 from services.queue.core.snapshot import encode_state
 from services.queue.worker.engine import Engine
 from services.queue.worker.handing_out import HandedOut, place_of
@@ -29,6 +27,7 @@ from services.queue.worker.leasing import Leasing
 from services.queue.worker.queues import QueueChanges, Queues
 from shared.errors import BatonError, KafkaUnavailable
 from tests.fakes.virtual_time import PROCESS, NoEnd, VirtualLoop, cancel_all, until
+from tests.queue_simulation.ledger import Ledger
 from tests.queue_simulation.wire import UnreliableStore
 from tests.simulation.__main__ import parse_seeds
 
@@ -59,27 +58,6 @@ class Worker:
         """Does something in this process."""
         task: asyncio.Task[T] = self._loop.create_task(work, context=self._context.copy())
         return task
-
-
-@dataclass(slots=True)
-class Ledger:
-    """What clients know, by place: who holds what until when, and what is done.
-
-    Not by number: an item that is put twice may be a dead letter, and then done again.
-    """
-
-    holders: dict[Place, tuple[str, int]] = field(default_factory=dict)
-    acked: set[Place] = field(default_factory=set)
-    settled: set[int] = field(default_factory=set)
-    """Numbers of items that somebody has asked to be acked."""
-    finished: set[int] = field(default_factory=set)
-    """Numbers of items whose ack was confirmed."""
-    seen: set[tuple[Place, int]] = field(default_factory=set)
-    """Place and attempt of what was handed out."""
-
-    def copy(self) -> Ledger:
-        """What of it matters to a request that is made now."""
-        return Ledger(acked=set(self.acked), finished=set(self.finished))
 
 
 class Course:
@@ -163,39 +141,16 @@ class Course:
             if not found:
                 await asyncio.sleep(0.05)
                 continue
-            self._check(name, found, before)
+            self.wrong += self.ledger.hand(name, found, before, self.store.now_ms, self._letters())
             await asyncio.sleep(rng.choice([0.0, 0.01, 0.5, LEASE_MS / 1000 + 0.5]))
             how = rng.choices(["ack", "forget", "release", "extend", "reject"], [12, 1, 1, 1, 1])[0]
             await self._settle(name, how, found)
-
-    def _check(self, name: str, found: list[HandedOut], before: Ledger) -> None:
-        """What a client may expect of what it got, after what was so when it asked."""
-        ledger, letters = self.ledger, self._letters()
-        for one in found:
-            place, attempt = place_of(one.leased.receipt), one.leased.attempt
-            if place in before.acked:
-                self.wrong.append(f"{place} was leased after its ack")
-            if (n := int(one.record.value)) in before.finished - letters:
-                self.wrong.append(f"{n} was handed out once more at {place}")
-            if (place, attempt) in ledger.seen:
-                self.wrong.append(f"{place} was handed out twice as attempt {attempt}")
-            holder, until_ms = ledger.holders.get(place, ("", 0))
-            if until_ms > self.store.now_ms:
-                self.wrong.append(f"{place} was handed to {name} while {holder} holds it")
-            ledger.seen.add((place, attempt))
-            ledger.holders[place] = name, one.leased.until_ms
 
     async def _settle(self, name: str, how: str, found: list[HandedOut]) -> None:
         if how == "forget":
             return
         receipts = tuple(one.leased.receipt for one in found)
-        places = list(map(place_of, receipts))
-        ledger = self.ledger
-        for place in places:
-            if how != "extend" and ledger.holders.get(place, ("", 0))[0] == name:
-                del ledger.holders[place]
-        if how == "ack":
-            ledger.settled |= {int(one.record.value) for one in found}
+        self.ledger.ask(name, how, found)
         # a request without an answer is made again, at any worker
         for _ in range(self.rng.choice([1, 3])):
             stale = await self._ask(
@@ -204,8 +159,8 @@ class Course:
             if stale is not None:
                 if how == "ack":
                     done = [one for index, one in enumerate(found) if index not in stale]
-                    ledger.acked |= {place_of(one.leased.receipt) for one in done}
-                    ledger.finished |= {int(one.record.value) for one in done}
+                    self.ledger.acked |= {place_of(one.leased.receipt) for one in done}
+                    self.ledger.finished |= {int(one.record.value) for one in done}
                 break
 
     async def _settled(self, leasing: Leasing, how: str, receipts: tuple[Receipt, ...]) -> Any:
@@ -246,7 +201,7 @@ class Course:
             before = self.ledger.copy()
             found = await self._ask(worker, lambda leasing: leasing.poll(100, 60_000, 3))
             if found:
-                self._check("last", found, before)
+                self.wrong += self.ledger.hand("last", found, before, self.store.now_ms, self._letters())
                 await self._settle("last", "ack", found)
 
     async def _is_empty(self, worker: Worker) -> bool:
@@ -258,7 +213,7 @@ class Course:
 
     async def _judge(self) -> None:
         """Nothing is lost, and all workers know the same."""
-        lost = set(range(self._put)) - self.ledger.settled - self._letters()
+        lost = set(range(self._put)) - self.ledger.asked - self._letters()
         self.wrong += [f"{n} is lost" for n in sorted(lost)]
         if self._max_attempts:
             often = [one for one in self.ledger.seen if one[1] > self._max_attempts]
