@@ -102,8 +102,8 @@ FAULTS = (
     _WorkersFault(
         name="commands of one record get each other's answers",
         file=f"{WORKER}/submissions.py",
-        text="answers[at : at + len(commands)]",
-        instead="answers[: len(commands)]",
+        text="some = answers[at : at + len(commands)]",
+        instead="some = answers[: len(commands)]",
     ),
     _WorkersFault(
         name="the log is trimmed without a snapshot",

@@ -97,6 +97,11 @@ class Until(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="until")
     is_unseen: bool = False
 
 
+def given_back(receipts: Sequence[Receipt]) -> Until:
+    """Gives back what no client has seen, so that it can be leased again at once."""
+    return Until(tuple(receipts), 0, is_release=True, is_unseen=True)
+
+
 class Seek(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="seek"):
     """Moves each partition's frontier; `drop`: what is open is done. It is alone in its record."""
 

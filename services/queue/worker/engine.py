@@ -7,12 +7,13 @@ or goes. `leasing.py` builds on it what clients ask for.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 from typing import TypeVar
 
-from services.queue.core.commands import AnyCommand
-from services.queue.core.fold import Answer, UnknownRules
+from services.queue.core.commands import AnyCommand, given_back
+from services.queue.core.fold import Answer, LeaseAnswer, Leased, UnknownRules
 from services.queue.core.queue_state import QueueState, QueueStatus
 from services.queue.core.replica import SNAPSHOT_EVERY, LogMoved, Replica
 from services.queue.core.snapshot import Snapshot
@@ -56,6 +57,7 @@ class Engine:
         self._fault: Unavailable | None = None
         self._complaint = ""
         self._snapshot: asyncio.Task[None] | None = None
+        self._giving_back: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
         return f"<Engine of {self.name}: {self._replica!r}>"
@@ -136,6 +138,18 @@ class Engine:
             raise NotFound(f"there is no queue {self.name}")
         return answer
 
+    def give_back(self, leased: Sequence[Leased]) -> None:
+        """No client has seen these: others may have them, at once unless the log fails."""
+        if leased:
+            command = given_back([one.receipt for one in leased])
+            task = asyncio.create_task(self._try([command]), name=f"give back of {self.name}")
+            self._giving_back.add(task)
+            task.add_done_callback(self._giving_back.discard)
+
+    async def _try(self, commands: Sequence[AnyCommand]) -> None:
+        with contextlib.suppress(KafkaUnavailable):
+            await self.submissions.submit(commands)
+
     def status(self) -> QueueStatus:
         """How many items wait for what. Raises as `state`."""
         return self.state.status(self.now_ms, self.items.backlog_ends if self.items else self.state.frontier)
@@ -169,8 +183,9 @@ class Engine:
             self.submissions.fail(error)
             self.demand.end(error)
             sending.cancel()
-            if self._snapshot is not None:
-                self._snapshot.cancel()
+            for task in (self._snapshot, *self._giving_back):
+                if task is not None:
+                    task.cancel()
 
     async def _follow(self) -> None:
         first, end = await self._log.bounds()
@@ -183,7 +198,9 @@ class Engine:
                 folded = replica.feed(record)
                 self._read_s = self._now_s()
                 if folded is not None and folded.writer == self.submissions.writer:
-                    self.submissions.answer(folded.number, folded.answers)
+                    for answer in self.submissions.answer(folded.number, folded.answers):
+                        if isinstance(answer, LeaseAnswer):  # its request had a 503 meanwhile
+                            self.give_back(answer.leased)
                     if folded.is_snapshot_due:
                         self._begin_snapshot(replica)
             self.changed()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from services.queue.core.commands import Ack, AnyCommand, Enter, Receipt, Until
+from services.queue.core.commands import Ack, AnyCommand, Enter, Receipt, given_back
 from services.queue.core.fold import Leased
 from services.queue.core.items import ItemRecord
 from services.queue.core.open_items import Place
@@ -59,11 +59,6 @@ async def hand_out(engine: Engine, items: ItemLog, leased: Sequence[Leased]) -> 
         commands.append(given_back(read.left))
     await engine.submissions.submit(commands)
     return [one for one in read.found if _is_held(engine, one.leased)]
-
-
-def given_back(receipts: Sequence[Receipt]) -> Until:
-    """Gives back what no client has seen, so that it can be leased again at once."""
-    return Until(tuple(receipts), 0, is_release=True, is_unseen=True)
 
 
 async def _read(items: ItemLog, leased: Sequence[Leased]) -> _Read:

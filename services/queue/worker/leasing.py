@@ -17,7 +17,7 @@ from services.queue.core.queue_state import QueueStatus
 from services.queue.ports import ItemLog
 from services.queue.worker.burying import bury_exhausted, copy_to
 from services.queue.worker.engine import Engine, QueueNotReady
-from services.queue.worker.handing_out import HandedOut, given_back, hand_out, place_of
+from services.queue.worker.handing_out import HandedOut, hand_out, place_of
 from shared.errors import Conflict, KafkaUnavailable
 from shared.model.names import DEAD
 
@@ -171,15 +171,7 @@ class Leasing:
 
     def _give_back(self, taking: asyncio.Task[list[HandedOut]]) -> None:
         if not taking.cancelled() and taking.exception() is None and taking.result():
-            self._start_release([one.leased.receipt for one in taking.result()])
-
-    def _start_release(self, receipts: Sequence[Receipt]) -> None:
-        async def release() -> None:
-            # else they come back when their time is over
-            with contextlib.suppress(KafkaUnavailable):
-                await self.engine.submissions.submit([given_back(receipts)])
-
-        self._start(release())
+            self.engine.give_back([one.leased for one in taking.result()])
 
     def _take(self, count: int, lease_ms: int) -> asyncio.Task[list[HandedOut]]:
         async def take() -> list[HandedOut]:
@@ -196,7 +188,7 @@ class Leasing:
             try:
                 return await hand_out(engine, items, answer.leased)
             except KafkaUnavailable:
-                self._start_release([one.receipt for one in answer.leased])
+                engine.give_back(answer.leased)
                 raise
 
         return asyncio.create_task(take(), name=f"lease of {self.engine.name}")
