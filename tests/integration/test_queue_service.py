@@ -376,3 +376,14 @@ async def test_one_partition_keeps_the_order_of_the_puts(kafka: str, namespace: 
     # a lease is a record of the log: their order is the order in which items were handed out
     leases = sorted(found, key=lambda item: [int(part) for part in item["receipt"].split("/")[::-1]])
     assert [item["data"] for item in leases] == list(range(count))
+
+
+async def test_a_log_with_the_times_of_its_writers_is_refused(kafka: str, namespace: str) -> None:
+    """An operator has made it: leases would end by the clocks of workers."""
+    log = TopicSpec(name=Names(namespace).queue_log("q"), configs={"message.timestamp.type": "CreateTime"})
+    await ensure_topics(kafka, [log], 1)
+    async with on_kafka(kafka, namespace) as one:
+        refused = await one.http.put("/queues/q", json={})
+
+    assert refused.status_code == 422
+    assert "LogAppendTime" in refused.json()["detail"]

@@ -114,10 +114,7 @@ class Queues:
         """Creates the queue, or changes its settings. Raises InvalidInput, Conflict, KafkaUnavailable."""
         if not is_queue_name(name):
             raise InvalidInput("the name of a queue has lower-case letters, digits, `_` and `-`, at most 61")
-        try:
-            present = (await self.find(name)).engine.state.settings
-        except NotFound:
-            present = None
+        present = await self._settings_of(name)
         settings = changes.applied_to(present or QueueSettings())
         if settings.over.startswith("__"):
             raise InvalidInput("Kafka's own topics are no queues")
@@ -147,8 +144,15 @@ class Queues:
             await self._store.delete(queue, over=over)
         await self._look()
 
+    async def _settings_of(self, name: str) -> QueueSettings | None:
+        """None if nobody has created it; its topics may exist all the same."""
+        try:
+            return (await self.find(name)).engine.state.settings
+        except NotFound:
+            return None
+
     async def _configure(self, name: str, settings: QueueSettings) -> None:
-        if name not in self._open:
+        if await self._settings_of(name) is None:
             await self._store.create(name, over=settings.over, partitions=settings.partitions)
             await self._until_open(name)
         engine = self._open[name].engine
