@@ -40,6 +40,7 @@ TOPIC = "plain.requests"
 TEXT = "x" * 80
 ORDERED = 20_000
 """Items of a measurement of order."""
+LARGE = 500
 
 Found = dict[str, Any]
 
@@ -59,7 +60,11 @@ def run(rounds: int = ROUNDS, seconds: float = ROUND_S, waiting: int = WAITING) 
         kafka = KafkaServer(home)
         try:
             kafka.start()
-            return [*_delays(kafka.address, core, rounds, seconds, waiting), *_order(kafka.address, core)]
+            return [
+                *_delays(kafka.address, core, rounds, seconds, waiting),
+                *_order(kafka.address, core),
+                _large(kafka.address, core),
+            ]
         finally:
             kafka.kill()
 
@@ -123,6 +128,21 @@ def _order(kafka: str, core: int) -> list[Row]:
         name = f"queue, order: mean distance, {workers} workers, {partitions} partitions{given_back}"
         rows.append(_fact(name, "items", [found["distance"]]))
     return rows
+
+
+def _large(kafka: str, core: int) -> Row:
+    """Memory of a worker whose clients hold many large items, and do not let go."""
+    with _worker(kafka, core, "large") as side, httpx.Client(timeout=60) as http:
+        url = f"http://127.0.0.1:{side.port}/queues/{QUEUE}"
+        item = b'{"data":"%b"}' % (b"x" * 1_000_000)
+        json_type = {"content-type": "application/json"}
+        for _ in range(LARGE // 2):
+            http.post(f"{url}/items", content=b"[%b,%b]" % (item, item), headers=json_type).raise_for_status()
+        held = 0
+        while held < LARGE:
+            answer = http.post(f"{url}/lease", json={"max": 100, "lease_s": 3_600, "wait_s": 5})
+            held += len(answer.json()["items"])
+        return _fact(f"queue: memory of a worker, {LARGE} items of 1 MB leased", "MB", [memory_mb(side.pid)])
 
 
 @contextlib.contextmanager
