@@ -104,7 +104,8 @@ class Course:
         items = [ItemRecord(value=b"%d" % n, id=f"i{n}") for n in numbers]
 
         async def is_put() -> bool:
-            return await self._ask(self.rng.choice(self.workers), lambda leasing: leasing.put(items)) == []
+            unstored = await self._ask(self.rng.choice(self.workers), lambda leasing: leasing.put(items))
+            return bool(unstored == [])
 
         # with ids, because a put without an answer is put again
         while not await is_put():  # noqa: ASYNC110  each try is another request

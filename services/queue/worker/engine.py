@@ -179,9 +179,9 @@ class Engine:
                 self.submissions.fail(KafkaUnavailable("the log of the queue is read again"))
                 await asyncio.sleep(backoff.next_s())
         finally:
-            error = KafkaUnavailable("the log of the queue is read again")
-            self.submissions.fail(error)
-            self.demand.end(error)
+            ended = KafkaUnavailable("the log of the queue is read again")
+            self.submissions.fail(ended)
+            self.demand.end(ended)
             sending.cancel()
             for task in (self._snapshot, *self._giving_back):
                 if task is not None:

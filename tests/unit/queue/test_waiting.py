@@ -150,7 +150,7 @@ async def test_a_poll_whose_client_hangs_up_takes_no_item() -> None:
             sent.append(message)
 
         scope = {"type": "http", "method": "POST", "path": "/queues/q/lease", "headers": []}
-        request = asyncio.create_task(one.app(scope, receive, send))
+        request = asyncio.ensure_future(one.app(scope, receive, send))
         await until(partial(is_waiting, engine, 1))
         hangs_up.set()
         await request
