@@ -88,6 +88,7 @@ simulate-faults: $(INSTALLED) ## Check that the simulation finds every planted f
 
 simulate-queues: $(INSTALLED) ## Simulate workers of a queue under every fault, SEEDS=n (or a..b) runs
 	@$(BIN)/python -m tests.queue_simulation $(or $(SEEDS),100000) $(ARGS)
+	@$(BIN)/python -m tests.queue_simulation.service $(or $(SEEDS),5000)
 
 fuzz: $(INSTALLED) ## Send SEEDS=n (or a..b) spoiled requests to the producer's door
 	@$(BIN)/python -m tests.fuzz $(or $(SEEDS),100000) $(ARGS)

@@ -78,7 +78,7 @@ def show(queue: str, url: str, key: str) -> None:
 @lease_option
 @click.option("--max-attempts", type=int, help="Leases after which an item is a dead letter; 0: never.")
 @click.option("--repeat-ms", type=int, help="How long the id of an acked item stays known.")
-@click.option("--keep", "keep_s", type=float, help="Seconds for which done items are kept.")
+@click.option("--keep", "keep_s", type=float, help="Seconds from its put that an item stays, done or not.")
 @queue_options
 def create(queue: str, url: str, key: str, **settings: Any) -> None:
     """Create a queue, or change the settings that are given."""
