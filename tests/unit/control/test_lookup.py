@@ -158,6 +158,7 @@ def test_a_silent_owner_that_was_heard_of_has_a_lease() -> None:
         streams=[0],
         rates=Rates(),
         lease_ms=3_600,
+        lease_length_ms=4_500,
         zookeeper_session=None,
         answers=False,
         paused=None,
