@@ -157,6 +157,13 @@ def test_a_consumer_drains_before_it_is_killed() -> None:
     assert script == "kill -TERM 1 && tail --pid=1 -f /dev/null"
 
 
+def test_drivers_leave_no_dead_processes_behind() -> None:
+    """Process 1 of a shared namespace collects them; a consumer, whose hook signals process 1, shares none."""
+    pods = {service: workload(service)["spec"]["template"]["spec"] for service in KINDS}
+
+    assert [service for service in KINDS if pods[service].get("shareProcessNamespace")] == ["control"]
+
+
 def test_a_producer_answers_what_it_has_accepted() -> None:
     """It goes on while proxies still send to it, and then as long as Kafka may take."""
     spec = workload("producer")["spec"]["template"]["spec"]
