@@ -1,8 +1,11 @@
-"""A whole Baton of real processes: a producer, members, control, and sessions that stay open."""
+"""A whole Baton of real processes: a producer, members, control, a past, and sessions that stay open."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import itertools
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,13 +14,19 @@ from typing import Any
 import httpx
 
 from agent.tests.pipeline import until
+from shared.model.names import Names
+from tests.browser import past
 from tests.e2e.service import Service
 from tests.servers import free_port
 
+TOKEN = "0123456789abcdef-of-the-tests"
 STREAMS = 12
 MEMBERS = 3
 VISITORS = 240
 FRAGMENTS = 3
+LOAD, LOAD_EVERY_S = 5, 0.4
+"""Sessions that the load sends at once, and how often."""
+JOB_S = 240.0
 
 
 class RunningBaton:
@@ -25,6 +34,7 @@ class RunningBaton:
 
     def __init__(self, kafka: str, zookeeper: str, namespace: str, home: Path) -> None:
         self._home = home
+        self._kafka, self._names = kafka, Names(namespace)
         self._environment = {
             "BATON_KAFKA": kafka,
             "BATON_ZOOKEEPER": zookeeper,
@@ -44,6 +54,7 @@ class RunningBaton:
     def running(self) -> Iterator[RunningBaton]:
         """Runs everything for the block; each visitor has an open session by then."""
         try:
+            asyncio.run(past.write(self._kafka, self._names, STREAMS, time.time_ns() // 1_000_000))
             self._start("producer", self.door)
             for member in range(MEMBERS):
                 self._start("consumer", f"http://127.0.0.1:{free_port()}", f"consumer-{member}")
@@ -64,6 +75,64 @@ class RunningBaton:
             for n in range(FRAGMENTS)
         ]
         httpx.post(f"{self.door}/fragments", json=fragments).raise_for_status()
+
+    @contextlib.contextmanager
+    def load(self) -> Iterator[None]:
+        """Sends sessions that end, during the block; some fragments have no readable time."""
+        stopped = threading.Event()
+
+        def send_on() -> None:
+            for turn in itertools.count():
+                now = time.time_ns() // 1_000_000
+                fragments: list[dict[str, object]] = [
+                    {
+                        "key": f"load-{turn}-{n}",
+                        "time": now + step,
+                        "id": f"{turn}-{n}-{step}",
+                        "data": {"path": f"/{n}"},
+                    }
+                    for n in range(LOAD)
+                    for step in range(FRAGMENTS)
+                ]
+                fragments += [
+                    {"key": f"load-{turn}-{n}", "end": True, "time": now + FRAGMENTS} for n in range(LOAD)
+                ]
+                fragments.append({"key": "bad", "time": "yesterday"})
+                with contextlib.suppress(httpx.HTTPError):
+                    httpx.post(f"{self.door}/fragments", json=fragments)
+                if stopped.wait(LOAD_EVERY_S):
+                    return
+
+        sender = threading.Thread(target=send_on)
+        sender.start()
+        try:
+            yield
+        finally:
+            stopped.set()
+            sender.join()
+
+    @contextlib.contextmanager
+    def locked_control(self) -> Iterator[str]:
+        """A second control, which demands TOKEN; its URL."""
+        url = f"http://127.0.0.1:{free_port()}"
+        tokens = self._home / "tokens"
+        tokens.write_text(f"{TOKEN} operate name=ann\n")
+        more = {"BATON_CONTROL_TOKENS_FILE": str(tokens), "BATON_RUNS": str(self._home / "locked-runs")}
+        try:
+            self._start("control", url, name="locked", **more)
+            yield url
+        finally:
+            self.services.pop("locked").end()
+
+    def run(self, job: str) -> None:
+        """Runs a job to its end. Fails unless it succeeds."""
+        run = httpx.post(f"{self.url}/jobs/{job}/runs").raise_for_status().json()
+
+        def look() -> Any:
+            return httpx.get(f"{self.url}/runs/{run['id']}").json()
+
+        until(lambda: look()["state"] in ("succeeded", "failed", "cancelled"), look, within_s=JOB_S)
+        assert look()["state"] == "succeeded", look()
 
     def streams(self) -> dict[str, Any]:
         """`GET /streams`."""
@@ -104,11 +173,11 @@ class RunningBaton:
         has_all = answer["totals"]["open_sessions"] == VISITORS
         return has_all and len(owners) == STREAMS and len(set(owners)) == MEMBERS
 
-    def _start(self, service: str, url: str, member: str = "") -> None:
-        name = member or service
-        environment = self._environment | {"BATON_PORT": url.rpartition(":")[2], "BATON_MEMBER": name}
-        if not member:
-            del environment["BATON_MEMBER"]
+    def _start(self, service: str, url: str, member: str = "", *, name: str = "", **more: str) -> None:
+        name = name or member or service
+        environment = self._environment | {"BATON_PORT": url.rpartition(":")[2]} | more
+        if member:
+            environment["BATON_MEMBER"] = member
         self.services[name] = Service(f"services.{service}", self._home / f"{name}.log", environment)
         self.services[name].start()
         self._until_ready(name, url)

@@ -26,11 +26,15 @@ class Page:
 
     def go(self, path: str, state: str = "Live") -> None:
         """Opens a view; returns once it is live, or in another state."""
+        self.visit(path)
+        self.until(f"document.querySelector('[data-live=state]')?.dataset.name === '{state}'")
+
+    def visit(self, path: str) -> None:
+        """Opens a page that need not be one of the console's views."""
         if self._tab is None:
             self._tab = self._browser.open(self._url + path)
         else:
             self._tab.go(self._url + path)
-        self.until(f"document.querySelector('[data-live=state]')?.dataset.name === '{state}'")
 
     def run(self, script: str, *given: object) -> Any:
         """The result of the script."""

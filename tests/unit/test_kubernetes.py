@@ -158,7 +158,7 @@ def test_a_consumer_drains_before_it_is_killed() -> None:
 
 
 def test_drivers_leave_no_dead_processes_behind() -> None:
-    """Process 1 of a shared namespace collects them; a consumer, whose hook signals process 1, shares none."""
+    """Process 1 of a shared namespace collects them. A consumer signals its process 1, and shares none."""
     pods = {service: workload(service)["spec"]["template"]["spec"] for service in KINDS}
 
     assert [service for service in KINDS if pods[service].get("shareProcessNamespace")] == ["control"]
