@@ -7,7 +7,7 @@ them. `frame` is pure, so it is tested without a terminal.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -85,17 +85,24 @@ async def _show(console: Console, url: str, group: str, every_s: float) -> None:
             console.width = max(console.width, 120)
             console.print(frame(seen, group, PIPED_LINES))
             return
-        with Live(console=console, screen=True, auto_refresh=False) as live:
-            complaint = ""
-            while True:
-                drawn = frame(seen, group, console.height, now=datetime.now(UTC), complaint=complaint)
-                live.update(drawn, refresh=True)
-                await asyncio.sleep(every_s)
-                try:
-                    seen, complaint = await _look(control, group, console), ""
-                except Unavailable as error:
-                    # the last frame stays, and says that it is not the present
-                    complaint = error.detail
+        await show_live(console, control, group, seen, lambda: asyncio.sleep(every_s))
+
+
+async def show_live(
+    console: Console, control: BatonClient, group: str, seen: Seen, pause: Callable[[], Awaitable[None]]
+) -> None:
+    """Fills the screen with what was `seen` first, and after each `pause` with what control says then."""
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        complaint = ""
+        while True:
+            drawn = frame(seen, group, console.height, now=datetime.now(UTC), complaint=complaint)
+            live.update(drawn, refresh=True)
+            await pause()
+            try:
+                seen, complaint = await _look(control, group, console), ""
+            except Unavailable as error:
+                # the last frame stays, and says that it is not the present
+                complaint = error.detail
 
 
 async def _look(control: BatonClient, group: str, console: Console) -> Seen:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from datetime import UTC, datetime
 from typing import Any
 
+import httpx
 import pytest
 from rich.console import Console
 
-from cli.commands.top import LEAST_STREAMS, MOST_MEMBERS, Seen, frame
-from tests.unit.cli.fake_services import InMemoryControl, baton
+from cli.commands.top import LEAST_STREAMS, MOST_MEMBERS, Seen, frame, show_live
+from tests.unit.cli.fake_services import InMemoryControl, baton, client_of
 from tests.unit.cli.test_show_lists import ANSWERS, MEMBERS, STREAMS
 
 TOTALS = {"streams": 3, "lag": 6, "open_sessions": 3, "sessions": 17}
@@ -79,6 +81,32 @@ def test_an_outage_is_shown_above_the_last_answer() -> None:
     lines = drawn(SEEN, complaint="control does not answer")
 
     assert lines[1] == "control does not answer; this is the last answer"
+
+
+async def test_top_is_drawn_again_and_outlives_an_outage() -> None:
+    """On a screen of its own; the last frame stays while control is away."""
+    frames: list[str] = []
+    console = Console(file=io.StringIO(), force_terminal=True, width=120, height=30, highlight=False)
+    control = InMemoryControl({**ANSWERS, "/streams": {**ANSWERS["/streams"], "stale_ms": 5}})
+    answers = iter([httpx.Response(503, json={"detail": "control is busy"}), None])
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        return (next(answers, None) if request.url.path == "/members" else None) or await control.answer(
+            request
+        )
+
+    async def pause() -> None:
+        assert isinstance(console.file, io.StringIO)
+        frames.append(console.file.getvalue())
+        console.file.truncate(0)
+        if len(frames) == 3:
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await show_live(console, client_of(answer, 0.0), "default", SEEN, pause)
+
+    assert ["3 streams, 2 members" in one for one in frames] == [True] * 3
+    assert ["this is the last answer" in one for one in frames] == [False, True, False]
 
 
 def test_without_a_terminal_top_prints_one_frame() -> None:
