@@ -27,15 +27,15 @@ MAX_EVENT_BYTES = 16 * 1024
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One event at `at` (ms UTC, by the reporter's clock); None and "" mean that a field does not apply.
 
-    `at` lies in the years 1970 … 9999, which a calendar can show. `source` and `target` (in JSON `from` and
-    `to`) are members. `pause_ms` is the time from the donor's last record to the recipient's first. `warm`
-    means that the owner continued from memory, without a replay. Of an action: `who` did it, `what` it was
-    (`drain`, `run lake`, …), and the id of the operation or run.
+    `source` and `target` (in JSON `from` and `to`) are members. `pause_ms` is the time from the donor's last
+    record to the recipient's first. `warm` means that the owner continued from memory, without a replay.
+    Of an action: `who` did it, `what` it was (`drain`, `run lake`, …), and the id of the operation or run.
 
     >>> encode_event(Event(at=5, group="default", kind="join", member="m1"))
     b'{"at":5,"group":"default","kind":"join","member":"m1"}'
     """
 
+    # years that a calendar can show
     at: Annotated[int, msgspec.Meta(ge=0, le=MAX_TIME_MS)]
     group: str
     kind: Kind

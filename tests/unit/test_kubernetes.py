@@ -134,6 +134,13 @@ def test_every_variable_is_a_setting_that_loads(service: str) -> None:
     assert settings.replication == 3
 
 
+def test_drivers_leave_no_dead_processes_behind() -> None:
+    """Process 1 of a shared namespace collects them. A consumer signals its process 1, and shares none."""
+    pods = {service: workload(service)["spec"]["template"]["spec"] for service in KINDS}
+
+    assert [service for service in KINDS if pods[service].get("shareProcessNamespace")] == ["control"]
+
+
 def test_a_member_is_named_after_its_pod() -> None:
     """So it gets its streams back after a restart; others reach it at its own address."""
     settings = settings_of("consumer")
@@ -155,13 +162,6 @@ def test_a_consumer_drains_before_it_is_killed() -> None:
     assert spec["terminationGracePeriodSeconds"] >= settings_of("consumer").release_s + 10
     (_, _, script) = container("consumer")["lifecycle"]["preStop"]["exec"]["command"]
     assert script == "kill -TERM 1 && tail --pid=1 -f /dev/null"
-
-
-def test_drivers_leave_no_dead_processes_behind() -> None:
-    """Process 1 of a shared namespace collects them. A consumer signals its process 1, and shares none."""
-    pods = {service: workload(service)["spec"]["template"]["spec"] for service in KINDS}
-
-    assert [service for service in KINDS if pods[service].get("shareProcessNamespace")] == ["control"]
 
 
 def test_a_producer_answers_what_it_has_accepted() -> None:
