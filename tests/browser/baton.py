@@ -124,6 +124,12 @@ class RunningBaton:
         finally:
             self.services.pop("locked").end()
 
+    def until_steady(self) -> None:
+        """Waits until the first burst of fragments has left the rates."""
+        until(
+            lambda: self.streams()["totals"]["rate"] < STREAMS * 2 * past.RATE, self.streams, within_s=JOB_S
+        )
+
     def run(self, job: str) -> None:
         """Runs a job to its end. Fails unless it succeeds."""
         run = httpx.post(f"{self.url}/jobs/{job}/runs").raise_for_status().json()

@@ -19,9 +19,9 @@ from shared.model.names import DEFAULT_GROUP, Names
 
 MINUTE_MS = 60_000
 SEED = 7
-OPEN = 20
+OPEN = 18
 """Open sessions of a stream, about."""
-RATE = 5.0
+RATE = 2.5
 """Fragments per second of a stream, about."""
 
 
@@ -32,7 +32,7 @@ def samples(streams: int, now_ms: int) -> Iterator[Sample]:
     for slot in range(SLOTS):
         share = slot / SLOTS
         rate = [
-            round(RATE * (1 + 0.2 * math.sin(stream + 9 * share)) + chance.uniform(-1, 1), 1)
+            round(RATE * (1 + 0.2 * math.sin(stream + 9 * share)) + chance.uniform(-0.4, 0.4), 1)
             for stream in range(streams)
         ]
         held = [OPEN + stream % 5 + round(3 * math.sin(stream + 6 * share)) for stream in range(streams)]
@@ -44,7 +44,7 @@ def samples(streams: int, now_ms: int) -> Iterator[Sample]:
             writer="control-before",
             totals=GroupSample(
                 fragments_per_s=round(sum(rate), 1),
-                sessions_per_s=round(sum(rate) / 7 + chance.uniform(-0.5, 0.5), 1),
+                sessions_per_s=round(sum(rate) / 4 + chance.uniform(-0.4, 0.4), 1),
                 open_sessions=sum(held),
                 lag=sum(lag),
                 lag_ms=round(1000 * max(lag) / RATE),

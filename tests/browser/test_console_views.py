@@ -34,6 +34,7 @@ def in_use(baton: RunningBaton) -> Iterator[None]:
     """Fragments come in while the views are looked at."""
     with baton.load():
         if os.environ.get("PICTURES"):
+            baton.until_steady()
             for job in ("lake", "reports", "audit"):
                 baton.run(job)
         yield

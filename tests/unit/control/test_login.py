@@ -229,7 +229,9 @@ async def test_messages_go_on_while_the_caller_is_let_in(browser: Browser) -> No
         for _ in range(AT_ONCE + 1):
             await browser.log_in("wrong-0123456789")
 
-    for shown, then in ((cookie, wait), ({"authorization": f"Bearer {TOKEN}"}, guess)):
+    bearer = {"authorization": f"Bearer {TOKEN}"}
+    cases: list[tuple[dict[str, str], Callable[[], Awaitable[None]]]] = [(cookie, wait), (bearer, guess)]
+    for shown, then in cases:
         assert len(await streamed(browser, "/live", shown, then)) == 2
 
 

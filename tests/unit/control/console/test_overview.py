@@ -81,7 +81,9 @@ def test_the_tiles_say_what_is_known_and_leave_out_the_rest() -> None:
     """Refusals by reason; how old the oldest session is that the lake lacks. Nothing known is no 0."""
     scene_facts = facts(scene_with([stream_row(0), stream_row(1)]))
     tiles = {one.label: one for one in group_tiles(GroupHistory(**HOUR), scene_facts)}
-    unknown = {name: [None, None] for name in ("lake_behind_s", "fragments_per_s")} | {"refused_per_s": {}}
+    unknown: dict[str, Any] = {name: [None, None] for name in ("lake_behind_s", "fragments_per_s")} | {
+        "refused_per_s": {}
+    }
     empty = {one.label: one for one in group_tiles(GroupHistory(**(HOUR | unknown)), scene_facts)}
 
     assert (tiles["Refused"].value, tiles["Refused"].range) == ("2.0", "time 1.8, size 0.2")
