@@ -118,7 +118,10 @@ def frame(
     seen: Seen, group: str, height: int, *, now: datetime | None = None, complaint: str = ""
 ) -> RenderableType:
     """What the terminal shows in `height` lines: one of sums, the members, and the streams below."""
-    members = [{**row, "owns": len(row["streams"])} for row in seen.members[:MOST_MEMBERS]]
+    members = [
+        {**row, "owns": len(row["streams"]), "lease_ms": _whole(row["lease_ms"])}
+        for row in seen.members[:MOST_MEMBERS]
+    ]
     room = max(LEAST_STREAMS, height - AROUND - len(members))
     failing = failure_lines(seen.streams)
     streams = seen.streams[: max(LEAST_STREAMS, room - len(failing))]
@@ -152,6 +155,10 @@ def summary(seen: Seen, group: str, now: datetime | None = None) -> str:
         f"{seen.stale_ms:,} ms old",
     ]
     return f"{f'{now:%H:%M:%S}Z  ' if now else ''}{group}: {', '.join(values)}"
+
+
+def _whole(number: float | None) -> int | None:
+    return None if number is None else int(number)
 
 
 def _table(columns: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> Table:

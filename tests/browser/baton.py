@@ -26,7 +26,7 @@ VISITORS = 240
 FRAGMENTS = 3
 LOAD, LOAD_EVERY_S = 5, 0.4
 """Sessions that the load sends at once, and how often."""
-JOB_S = 240.0
+JOB_S = 600.0
 
 
 class RunningBaton:

@@ -55,7 +55,8 @@ def test_a_frame_has_sums_members_streams_and_reasons() -> None:
         "12:00:01Z  default: 3 streams, 2 members, lag 6, 12.50 fragments/s, 3 open sessions, 17 delivered,"
         " 120 ms old"
     )
-    assert [line.split()[0] for line in lines if line.startswith("consumer-")] == ["consumer-0", "consumer-1"]
+    owners = [line.split() for line in lines if line.startswith("consumer-")]
+    assert [(line[0], line[-1]) for line in owners] == [("consumer-0", "4,000"), ("consumer-1", "-")]
     rows = [line.split() for line in lines if line.split()[0].isdecimal()]
     assert rows[2] == ["2", "-", "unowned", "OK", "2", "-", "-", "1"]
     assert lines[-1] == "stream 1 is running (failed 3 times in a row): no answer"
