@@ -41,8 +41,8 @@ DETAIL: dict[str, Any] = {
 
 def drawn(seen: Seen, height: int = 40, **more: Any) -> list[str]:
     """The frame's lines in a terminal of this height."""
-    console = Console(file=io.StringIO(), width=120, highlight=False)
-    console.print(frame(seen, "default", height, **more))
+    console = Console(file=io.StringIO(), width=more.pop("width", 120), highlight=False)
+    console.print(frame(seen, "default", height, console.width, **more))
     assert isinstance(console.file, io.StringIO)
     return [line.strip() for line in console.file.getvalue().splitlines() if line.strip()]
 
@@ -75,6 +75,20 @@ def test_a_frame_fits_the_terminal(height: int, count: int) -> None:
     assert len(shown) >= LEAST_STREAMS
     assert len(lines) <= height or len(shown) == LEAST_STREAMS
     assert any(f"and {count - MOST_MEMBERS} more members" in line for line in lines) is (count > MOST_MEMBERS)
+
+
+@pytest.mark.parametrize("width", range(40, 100, 7))
+def test_a_narrow_frame_cuts_no_number(width: int) -> None:
+    """It leaves columns out as a whole, and names them; the lag stays longest."""
+    streams = [{**STREAMS[0], "stream": n, "lag": 123_456 + n, "rate": 1234.5} for n in range(8)]
+    lines = drawn(Seen(MEMBERS, streams, TOTALS, 0), width=width)
+    text = " ".join(" ".join(lines).split())
+
+    assert "…" not in text
+    assert all(f"{one['lag']:,}" in text for one in streams)
+    named = text.partition("too narrow for: ")[2].split(", ")
+    assert ("1,234.50" in text) is ("RATE" not in named)
+    assert not {"STREAM", "LAG", "STATUS"} & {*named}
 
 
 def test_an_outage_is_shown_above_the_last_answer() -> None:
