@@ -28,7 +28,7 @@ test-browser: $(INSTALLED) ## Test agent and console in a real Chromium (Debian:
 	@$(BIN)/python -m pytest agent/tests tests/browser $(ARGS)
 
 pictures: $(INSTALLED) ## Renew the pictures of docs/console.md (Debian: chromium and chromium-driver)
-	@$(BIN)/python -m pytest tests/browser/test_console_views.py $(ARGS)
+	@PICTURES="lake reports audit" $(BIN)/python -m pytest tests/browser/test_console_views.py $(ARGS)
 	@for picture in docs/console/*.png; do cp "build/console/$${picture##*/}" docs/console/; done
 
 pictures-beside: $(INSTALLED) ## Lay the pictures of the console beside those in DESIGN=folder, in build/console/beside

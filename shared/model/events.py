@@ -6,11 +6,12 @@ value is the event as JSON without the fields that do not apply; its id is its o
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
 from shared.errors import InvalidInput
+from shared.model.fragments import MAX_TIME_MS
 
 Kind = Literal[
     "join", "leave", "claim", "release", "handover", "expiry", "fence", "reset", "cut", "rewind", "action"
@@ -35,7 +36,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     b'{"at":5,"group":"default","kind":"join","member":"m1"}'
     """
 
-    at: int
+    # years that a calendar can show
+    at: Annotated[int, msgspec.Meta(ge=0, le=MAX_TIME_MS)]
     group: str
     kind: Kind
     member: str = ""

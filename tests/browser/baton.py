@@ -1,9 +1,11 @@
-"""A whole Baton of real processes: a producer, members, a queue, control, and sessions that stay open."""
+"""A whole Baton of real processes: a producer, members, a queue, control, a past, and open sessions."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,10 +15,12 @@ import httpx
 
 from agent.tests.pipeline import until
 from shared.model.names import Names
+from tests.browser import past
 from tests.browser import past_queues
 from tests.e2e.service import Service
 from tests.servers import free_port
 
+TOKEN = "0123456789abcdef-of-the-tests"
 STREAMS = 12
 MEMBERS = 3
 VISITORS = 240
@@ -25,6 +29,9 @@ QUEUE = "mail"
 ITEMS = 12
 LETTERS = 3
 """Items of the queue that are rejected."""
+LOAD, LOAD_EVERY_S = 5, 0.4
+"""Sessions that the load sends at once, and how often."""
+JOB_S = 600.0
 
 
 class RunningBaton:
@@ -54,6 +61,7 @@ class RunningBaton:
     def running(self) -> Iterator[RunningBaton]:
         """Runs everything for the block; each visitor has an open session by then."""
         try:
+            asyncio.run(past.write(self._kafka, self._names, STREAMS, time.time_ns() // 1_000_000))
             asyncio.run(past_queues.write(self._kafka, self._names, QUEUE, time.time_ns() // 1_000_000))
             self._start("producer", self.door)
             for member in range(MEMBERS):
@@ -101,6 +109,70 @@ class RunningBaton:
         found: dict[str, Any] = answer.json()
         return found
 
+    @contextlib.contextmanager
+    def load(self) -> Iterator[None]:
+        """Sends sessions that end, during the block; some fragments have no readable time."""
+        stopped = threading.Event()
+
+        def send_on() -> None:
+            for turn in itertools.count():
+                now = time.time_ns() // 1_000_000
+                fragments: list[dict[str, object]] = [
+                    {
+                        "key": f"load-{turn}-{n}",
+                        "time": now + step,
+                        "id": f"{turn}-{n}-{step}",
+                        "data": {"path": f"/{n}"},
+                    }
+                    for n in range(LOAD)
+                    for step in range(FRAGMENTS)
+                ]
+                fragments += [
+                    {"key": f"load-{turn}-{n}", "end": True, "time": now + FRAGMENTS} for n in range(LOAD)
+                ]
+                fragments.append({"key": "bad", "time": "yesterday"})
+                with contextlib.suppress(httpx.HTTPError):
+                    httpx.post(f"{self.door}/fragments", json=fragments)
+                if stopped.wait(LOAD_EVERY_S):
+                    return
+
+        sender = threading.Thread(target=send_on)
+        sender.start()
+        try:
+            yield
+        finally:
+            stopped.set()
+            sender.join()
+
+    @contextlib.contextmanager
+    def locked_control(self) -> Iterator[str]:
+        """A second control, which demands TOKEN; its URL."""
+        url = f"http://127.0.0.1:{free_port()}"
+        tokens = self._home / "tokens"
+        tokens.write_text(f"{TOKEN} operate name=ann\n")
+        more = {"BATON_CONTROL_TOKENS_FILE": str(tokens), "BATON_RUNS": str(self._home / "locked-runs")}
+        try:
+            self._start("control", url, name="locked", **more)
+            yield url
+        finally:
+            self.services.pop("locked").end()
+
+    def until_steady(self) -> None:
+        """Waits until the first burst of fragments has left the rates."""
+        until(
+            lambda: self.streams()["totals"]["rate"] < STREAMS * 2 * past.RATE, self.streams, within_s=JOB_S
+        )
+
+    def run(self, job: str) -> None:
+        """Runs a job to its end. Fails unless it succeeds."""
+        run = httpx.post(f"{self.url}/jobs/{job}/runs").raise_for_status().json()
+
+        def look() -> Any:
+            return httpx.get(f"{self.url}/runs/{run['id']}").json()
+
+        until(lambda: look()["state"] in ("succeeded", "failed", "cancelled"), look, within_s=JOB_S)
+        assert look()["state"] == "succeeded", look()
+
     def streams(self) -> dict[str, Any]:
         """`GET /streams`."""
         answer: dict[str, Any] = httpx.get(f"{self.url}/streams").json()
@@ -140,11 +212,11 @@ class RunningBaton:
         has_all = answer["totals"]["open_sessions"] == VISITORS
         return has_all and len(owners) == STREAMS and len(set(owners)) == MEMBERS
 
-    def _start(self, service: str, url: str, member: str = "") -> None:
-        name = member or service
-        environment = self._environment | {"BATON_PORT": url.rpartition(":")[2], "BATON_MEMBER": name}
-        if not member:
-            del environment["BATON_MEMBER"]
+    def _start(self, service: str, url: str, member: str = "", *, name: str = "", **more: str) -> None:
+        name = name or member or service
+        environment = self._environment | {"BATON_PORT": url.rpartition(":")[2]} | more
+        if member:
+            environment["BATON_MEMBER"] = member
         self.services[name] = Service(f"services.{service}", self._home / f"{name}.log", environment)
         self.services[name].start()
         self._until_ready(name, url)

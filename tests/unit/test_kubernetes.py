@@ -139,6 +139,13 @@ def test_every_variable_is_a_setting_that_loads(service: str) -> None:
     assert settings.replication == 3
 
 
+def test_drivers_leave_no_dead_processes_behind() -> None:
+    """Process 1 of a shared namespace collects them. A consumer signals its process 1, and shares none."""
+    pods = {service: workload(service)["spec"]["template"]["spec"] for service in KINDS}
+
+    assert [service for service in KINDS if pods[service].get("shareProcessNamespace")] == ["control"]
+
+
 def test_a_member_is_named_after_its_pod() -> None:
     """So it gets its streams back after a restart; others reach it at its own address."""
     settings = settings_of("consumer")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import prometheus_client
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from services.control.core.freshness import FreshnessRow
 from services.control.http.api import cluster, events, jobs, login, lookup, streams, tables
@@ -23,9 +23,10 @@ from services.control.http.api import problems as problems_api
 from services.control.http.api import queues as queues_api
 from services.control.http.api.access.access import Access
 from services.control.http.api.access.gate import Gate
+from services.control.http.api.bodies import check_query
 from services.control.http.api.guard import Guard
 from services.control.http.api.openapi import complete_document
-from services.control.http.api.pages import MISDIRECTED, REFUSED
+from services.control.http.api.pages import BAD_QUERY, MISDIRECTED, REFUSED
 from services.control.http.console.action_pages import ActionPages, action_pages_routes
 from services.control.http.console.assets import Assets
 from services.control.http.console.job_pages import JobPages, job_pages_routes
@@ -82,7 +83,8 @@ def create_app(parts: Parts, *, hosts: Iterable[str], access: Access) -> FastAPI
         title="Baton control",
         description="Who owns which stream, how far it is, and the operations and jobs on it.",
         version="1",
-        responses=MISDIRECTED | REFUSED,
+        responses=BAD_QUERY | MISDIRECTED | REFUSED,
+        dependencies=[Depends(check_query)],
         **NO_DOCS,
     )
     app.add_middleware(HeadAnswers)

@@ -217,6 +217,7 @@ def small_baton(count: int = 4) -> Sources:
         id="m1",
         group=DEFAULT_GROUP,
         lease_ms=4000,
+        lease_length_ms=4500,
         zookeeper_session="0xa",
         streams=[
             StreamStatus(stream=0, epoch=3, state="running", position=95, open_sessions=7, state_bytes=700),

@@ -251,7 +251,7 @@ def _live(routes: APIRouter, console: Console) -> None:
         seen = request.headers.get("last-event-id", "")
         streams = [int(number) for number in rows.split(",") if number]
         chunks = console.hub.follow(group, colour, streams, int(seen) if seen.isdecimal() else None, work)
-        return EventStream(chunks, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        return EventStream(request, chunks)
 
 
 def _cells(row: StreamRow, now_ms: int) -> tuple[str, ...]:

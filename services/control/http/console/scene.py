@@ -64,6 +64,7 @@ def facts(scene: Scene) -> dict[str, str]:
         "sessions_rate": per_second(sum(sessions) if sessions else None),
         "open": count(_sum([row.open_sessions for row in scene.rows])),
         "unowned": count(len(scene.unowned)),
+        "worst": min((row.status for row in scene.rows), key=RANK.__getitem__, default="OK"),
         "owned": owned_sentence(scene),
         "headline": headline(scene),
         "problems": digest_of(*(problem.what for problem in scene.problems)),
@@ -147,7 +148,7 @@ def stream_cells(row: StreamRow, clock: Mapping[int, str] | None = None) -> tupl
     )
 
 
-MEMBER_CELLS = ("share", "rate", "sessions", "open", "lag", "lease", "state")
+MEMBER_CELLS = ("share", "rate", "sessions", "open", "lag", "lease", "state", "lease left, in percent")
 
 
 def member_cells(member: MemberRow, rows: Sequence[StreamRow]) -> tuple[str, ...]:
@@ -161,7 +162,12 @@ def member_cells(member: MemberRow, rows: Sequence[StreamRow]) -> tuple[str, ...
         count(sum(row.lag for row in rows)),
         span(member.lease_ms) if answers else "",
         "silent" if not answers else "" if member.state == "active" else member.state,
+        _percent(member.lease_ms, member.lease_length_ms) if answers else "",
     )
+
+
+def _percent(part: float | None, whole: float | None) -> str:
+    return str(min(100, round(100 * part / whole))) if part is not None and whole else ""
 
 
 def worst_first(rows: Sequence[StreamRow]) -> list[StreamRow]:

@@ -80,7 +80,15 @@ async def test_what_users_name_cannot_become_markup() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "is_read", "status"), [("/", False, 503), ("/console/streams/99", True, 404)]
+    ("path", "is_read", "status"),
+    [
+        ("/", False, 503),
+        ("/console/streams/99", True, 404),
+        ("/console/streams/x", True, 422),
+        ("/console/ownership?colour=%3Cb%3E", True, 422),
+        ("/console/actions/move?stream=-1&to=m1", True, 422),
+        ("/console/sessions?find=%FF", True, 400),
+    ],
 )
 async def test_a_page_that_cannot_be_shown_says_why(path: str, is_read: bool, status: int) -> None:
     """People get a page, which comes back by itself if control may; other clients get a problem document."""

@@ -55,7 +55,9 @@
     }
     for (const [member, cells] of Object.entries(reading.members ?? {})) {
       const row = $(`[data-member="${CSS.escape(member)}"]`);
-      if (row) for (const cell of all("[data-cell]", row)) setText(cell, cells[cell.dataset.cell]);
+      if (!row) continue;
+      for (const cell of all("[data-cell]", row)) setText(cell, cells[cell.dataset.cell]);
+      for (const bar of all("[data-bar]", row)) bar.setAttribute("width", (cells[bar.dataset.bar] || 0) + "%");
     }
     for (const [stream, cells] of Object.entries(reading.rows ?? {})) {
       const row = $(`[data-stream="${stream}"]:is(tr, dl)`);
