@@ -15,8 +15,7 @@ import httpx
 
 from agent.tests.pipeline import until
 from shared.model.names import Names
-from tests.browser import past
-from tests.browser import past_queues
+from tests.browser import past, past_queues
 from tests.e2e.service import Service
 from tests.servers import free_port
 
