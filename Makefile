@@ -28,7 +28,7 @@ test-browser: $(INSTALLED) ## Test agent and console in a real Chromium (Debian:
 	@$(BIN)/python -m pytest agent/tests tests/browser $(ARGS)
 
 pictures: $(INSTALLED) ## Renew the pictures of docs/console.md (Debian: chromium and chromium-driver)
-	@$(BIN)/python -m pytest tests/browser/test_console_views.py $(ARGS)
+	@PICTURES="lake reports audit" $(BIN)/python -m pytest tests/browser/test_console_views.py $(ARGS)
 	@for picture in docs/console/*.png; do cp "build/console/$${picture##*/}" docs/console/; done
 
 pictures-beside: $(INSTALLED) ## Lay the pictures of the console beside those in DESIGN=folder, in build/console/beside
@@ -88,6 +88,7 @@ simulate-faults: $(INSTALLED) ## Check that the simulation finds every planted f
 
 simulate-queues: $(INSTALLED) ## Simulate workers of a queue under every fault, SEEDS=n (or a..b) runs
 	@$(BIN)/python -m tests.queue_simulation $(or $(SEEDS),100000) $(ARGS)
+	@$(BIN)/python -m tests.queue_simulation.service $(or $(SEEDS),5000)
 
 fuzz: $(INSTALLED) ## Send SEEDS=n (or a..b) spoiled requests to the producer's door
 	@$(BIN)/python -m tests.fuzz $(or $(SEEDS),100000) $(ARGS)

@@ -19,6 +19,7 @@ from bench import (
     handover,
     idle,
     members,
+    queue,
     recovery,
     restarts,
     sessionize,
@@ -35,7 +36,7 @@ from tests.servers import KafkaServer, ZooKeeperServer, temporary_home
 PARTS = (
     *("sessionize", "http", "members", "idle", "lanes", "recovery"),
     *("handover", "drain", "restarts", "failover", "turns", "log"),
-    *("spark-runs", "tables"),
+    *("queue", "spark-runs", "tables"),
 )
 WITH_SERVERS = {
     "sessionize",
@@ -87,6 +88,8 @@ def main(parts: list[str]) -> int:
         rows += turns.run()
     if "log" in selected:
         rows += whole_log.run()
+    if "queue" in selected:
+        rows += queue.run()
     if "tables" in selected:
         rows += spark_tables.run()
     console.print(table(rows))

@@ -16,9 +16,10 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from bench.idle import cpu_s
 from bench.report import Row
 from bench.tutorial_http import TOPIC
 from cli.stack.leash import on_leash
@@ -77,20 +78,30 @@ class Measured:
 
 def run(rounds: int = ROUNDS, seconds: float = ROUND_S) -> list[Row]:
     """Measures; takes about three minutes."""
+    with (
+        core_apart() as core,
+        temporary_home("bench-kafka") as kafka_home,
+        temporary_home("bench-zookeeper") as zookeeper_home,
+    ):
+        kafka, zookeeper = KafkaServer(kafka_home), ZooKeeperServer(zookeeper_home)
+        try:
+            kafka.start()
+            zookeeper.start()
+            with _sides(kafka.address, zookeeper.address, core) as sides:
+                return [row for load in LOADS for row in _compare(load, sides, rounds, seconds)]
+        finally:
+            kafka.kill()
+            zookeeper.kill()
+
+
+@contextlib.contextmanager
+def core_apart() -> Iterator[int]:
+    """A core that is left to what is measured: this process, and those that it starts, use the others."""
     everything = os.sched_getaffinity(0)
     core = min(everything)
     os.sched_setaffinity(0, everything - {core} or everything)  # processes started from here on inherit it
     try:
-        with temporary_home("bench-kafka") as kafka_home, temporary_home("bench-zookeeper") as zookeeper_home:
-            kafka, zookeeper = KafkaServer(kafka_home), ZooKeeperServer(zookeeper_home)
-            try:
-                kafka.start()
-                zookeeper.start()
-                with _sides(kafka.address, zookeeper.address, core) as sides:
-                    return [row for load in LOADS for row in _compare(load, sides, rounds, seconds)]
-            finally:
-                kafka.kill()
-                zookeeper.kill()
+        yield core
     finally:
         os.sched_setaffinity(0, everything)
 
@@ -120,10 +131,10 @@ def _sides(kafka: str, zookeeper: str, core: int) -> Iterator[list[Side]]:
     )
     with contextlib.ExitStack() as stack:
         baton, bare, tutorial = (
-            stack.enter_context(_started(command, environment, core)) for command in commands
+            stack.enter_context(started(command, environment, core)) for command in commands
         )
         for port, path in zip(ports, ("/readyz", "/", "/docs"), strict=True):
-            _await_answer(f"http://127.0.0.1:{port}{path}")
+            await_answer(f"http://127.0.0.1:{port}{path}")
         yield [
             Side(name="Baton", process=baton, port=ports[0]),
             Side(name="bare", process=bare, port=ports[1]),
@@ -132,7 +143,10 @@ def _sides(kafka: str, zookeeper: str, core: int) -> Iterator[list[Side]]:
 
 
 @contextlib.contextmanager
-def _started(command: list[str], environment: dict[str, str], core: int) -> Iterator[subprocess.Popen[bytes]]:
+def started(
+    command: list[str], environment: Mapping[str, str], core: int
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A module with its arguments as a process on that core, during the block."""
     argv = on_leash([sys.executable, "-m", *command])
     process = subprocess.Popen(argv, env=environment, preexec_fn=lambda: os.sched_setaffinity(0, {core}))
     try:
@@ -142,7 +156,8 @@ def _started(command: list[str], environment: dict[str, str], core: int) -> Iter
         process.wait(30)
 
 
-def _await_answer(url: str) -> None:
+def await_answer(url: str) -> None:
+    """Returns once a 200 comes from there."""
     deadline = time.monotonic() + READY_S
     while True:
         try:
@@ -170,15 +185,15 @@ def _round(load: Load, side: Side, seconds: float) -> Measured:
     path = side.single if load.batch == 1 else side.array
     arguments = [side.port, path, load.connections, load.batch, seconds]
     argv = on_leash([sys.executable, "-m", "bench.load", *map(str, arguments)])
-    before_s = _cpu_s(side.process.pid)
+    before_s = cpu_s(side.process.pid)
     result = json.loads(subprocess.run(argv, check=True, stdout=subprocess.PIPE, timeout=seconds + 60).stdout)
-    cpu_s = _cpu_s(side.process.pid) - before_s
+    used_s = cpu_s(side.process.pid) - before_s
     return Measured(
         rate=result["rate"],
         p50_ms=result["p50_ms"],
         p99_ms=result["p99_ms"],
-        cpu_us=cpu_s / result["answers"] / load.batch * 1e6,
-        busy=cpu_s / result["seconds"],
+        cpu_us=used_s / result["answers"] / load.batch * 1e6,
+        busy=used_s / result["seconds"],
         load_busy=result["cpu_s"] / result["seconds"],
     )
 
@@ -210,12 +225,6 @@ def _rows(load: Load, baton: list[Measured], bare: list[Measured], tutorial: lis
         row("its core busy", "", lambda m: m.busy, tutorial),
         row("load's CPU", "cores", lambda m: m.load_busy, bare),
     ]
-
-
-def _cpu_s(pid: int) -> float:
-    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
-        fields = stat.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main(rounds: int, seconds: float) -> None:

@@ -137,6 +137,7 @@ class SimulatedCluster:
                 group=DEFAULT_GROUP,
                 since=self._since,
                 lease_ms=4_400,
+                lease_length_ms=4_500,
                 rates=Rates(fragments_per_s=50 + n, bytes_per_s=1e4, sessions_per_s=4 + n / 10),
                 streams=[
                     StreamStatus(

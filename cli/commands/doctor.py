@@ -16,7 +16,7 @@ import click
 from cli.commands.checks.findings import Finding, checked
 from cli.commands.checks.kafka import check_brokers, check_topics
 from cli.commands.checks.machine import check_disk, check_java, check_lake
-from cli.commands.checks.services import check_control
+from cli.commands.checks.services import check_control, check_queues
 from cli.commands.checks.zookeeper import check_servers, check_znodes
 from cli.commands.control import print_list
 from cli.stack.state import load_state
@@ -85,6 +85,7 @@ def doctor(
             *await checked("kafka", check_brokers, kafka),
             *await checked("topics", check_topics, kafka, names),
             *await checked("control", check_control, url),
+            *await checked("queues", check_queues, url),
             *await checked("java", check_java),
             *await checked("disk", check_disk, home),
             *await checked("lake", check_lake, folder, names.namespace),

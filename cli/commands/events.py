@@ -83,7 +83,7 @@ def events(
             _print_event(event) if output == "text" else print_json_lines([event])
             shown += 1
 
-        with interruptible(lambda: f"stopped after {shown:,} events"):
+        with interruptible(lambda: f"stopped after {shown:,} event{'' if shown == 1 else 's'}"):
             asyncio.run(_follow(url, params, show))
         return
     # one page: `--limit` never exceeds it

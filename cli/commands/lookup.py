@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
 
 import click
 
@@ -75,15 +75,21 @@ def open_line(found: Mapping[str, Any]) -> str:
     )
 
 
+def _parse_id(_: click.Context, __: click.Parameter, text: str) -> str:
+    if not re.fullmatch("[0-9a-f]{32}", text):
+        raise click.BadParameter("it has 32 hexadecimal digits: `baton find` and `baton sessions` print it")
+    return text
+
+
 @click.command("session")
-@click.argument("session_id", metavar="ID")
+@click.argument("session_id", metavar="ID", callback=_parse_id)
 @control_options
 def session(session_id: str, url: str, output: str) -> None:
     """Show a finished session by its ID, with its fragments as they were posted.
 
     It is read from the lake, so it is found once the job `lake` has added it.
     """
-    found = get(url, f"/sessions/{quote(session_id, safe='')}")
+    found = get(url, f"/sessions/{session_id}")
     if output == "json":
         print_json(found)
         return

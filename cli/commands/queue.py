@@ -12,12 +12,12 @@ from urllib.parse import quote
 import click
 import msgspec
 
-from cli.commands.control import Answer, print_list
+from cli.commands.control import Answer, ask, print_list
 from cli.commands.queue_work import Work, work_on
 from cli.http.client import BatonClient, connect
 from cli.terminal.layout import Column
 from cli.terminal.lists import formats_option
-from cli.terminal.options import address_option, option, together
+from cli.terminal.options import CONTROL_URL, address_option, option, together
 from cli.terminal.output import Columns, print_json
 from shared.errors import InvalidInput
 
@@ -36,6 +36,15 @@ QUEUE_COLUMNS: Columns = {
     "OLDEST": Column(lambda queue: _age(queue["oldest_age_s"]), rank=1),
 }
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only say how many items it would be.")
+acting_options = together(
+    dry_run_option,
+    click.option(
+        *("--reason", "reason"),
+        metavar="TEXT",
+        help="Why; then control does it, with your token and not a key, and an event keeps who and why.",
+    ),
+    address_option("--control", "BATON_URL", "control", CONTROL_URL, "Base URL of control, for --reason."),
+)
 lease_option = click.option(
     "--lease", "lease_s", type=click.FloatRange(1, 43_200), help="Seconds of a lease; default: the queue's."
 )
@@ -69,7 +78,7 @@ def show(queue: str, url: str, key: str) -> None:
 @lease_option
 @click.option("--max-attempts", type=int, help="Leases after which an item is a dead letter; 0: never.")
 @click.option("--repeat-ms", type=int, help="How long the id of an acked item stays known.")
-@click.option("--keep", "keep_s", type=float, help="Seconds for which done items are kept.")
+@click.option("--keep", "keep_s", type=float, help="Seconds from its put that an item stays, done or not.")
 @queue_options
 def create(queue: str, url: str, key: str, **settings: Any) -> None:
     """Create a queue, or change the settings that are given."""
@@ -145,11 +154,11 @@ _settling(
 
 @queue_group.command()
 @click.argument("queue")
-@dry_run_option
+@acting_options
 @queue_options
-def purge(queue: str, dry_run: bool, url: str, key: str) -> None:
+def purge(queue: str, url: str, key: str, **asked: Any) -> None:
     """Drop all items, leased ones too."""
-    print_json(_call(url, key, "POST", f"{queue}/purge", {"dry_run": dry_run}))
+    print_json(_act(queue, "purge", url, key, **asked))
 
 
 @queue_group.command()
@@ -165,11 +174,11 @@ def seek(queue: str, to: str, dry_run: bool, url: str, key: str) -> None:
 
 @queue_group.command()
 @click.argument("queue")
-@dry_run_option
+@acting_options
 @queue_options
-def redrive(queue: str, dry_run: bool, url: str, key: str) -> None:
+def redrive(queue: str, url: str, key: str, **asked: Any) -> None:
     """Put the dead letters of a queue back into it."""
-    print_json(_call(url, key, "POST", f"{queue}/redrive", {"dry_run": dry_run}))
+    print_json(_act(queue, "redrive", url, key, **asked))
 
 
 @queue_group.command(context_settings={"ignore_unknown_options": True})
@@ -196,6 +205,17 @@ def _connected(url: str, key: str, call: Callable[[BatonClient], Awaitable[Any]]
             return await call(client)
 
     return asyncio.run(connected())
+
+
+def _act(
+    queue: str, act: str, url: str, key: str, *, dry_run: bool, reason: str | None, control: str
+) -> Answer:
+    """Purges or redrives a queue: the queue service does, or with a reason control has it done."""
+    if reason is None:
+        return _call(url, key, "POST", f"{queue}/{act}", {"dry_run": dry_run})
+    body = {"dry_run": dry_run, "reason": reason}
+    answer: Answer = ask(control, lambda client: client.act_on_queue(queue, act, body))
+    return answer
 
 
 def _call(url: str, key: str, method: str, path: str, body: Any = None) -> Answer:

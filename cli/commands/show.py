@@ -155,10 +155,10 @@ def producers(url: str, output: str, chosen: Mapping[str, str]) -> None:
 
 @click.command("groups")
 @url_option
-@list_options(is_sorted=False)
-def groups(url: str, output: str) -> None:
+@list_options()
+def groups(url: str, output: str, chosen: Mapping[str, str]) -> None:
     """List the groups with their settings, members and lag."""
-    print_list(get_list(url, "groups", "name"), "groups", output, GROUP_COLUMNS)
+    print_list(get_list(url, "groups", "name", chosen), "groups", output, GROUP_COLUMNS)
 
 
 @click.command("plan")

@@ -33,7 +33,7 @@ def stream(number: int, group: str, url: str, output: str) -> None:
         print_json(row)
         return
     # as text: in one column numbers and words stand below each other
-    print_table(("", "VALUE"), ((name, cell_text(value)) for name, value in fields_of(row)))
+    print_table(("", "VALUE"), ((name, field_text(name, value)) for name, value in fields_of(row)))
     for line in failure_lines([row]):
         click.echo(line)
     print_objects(OWNER_COLUMNS, row["owners"], title="Owners so far, newest first")
@@ -42,6 +42,16 @@ def stream(number: int, group: str, url: str, output: str) -> None:
 def opened_text(is_warm: bool | None) -> str | None:
     """How an owner opened the stream, as `baton events` says it."""
     return None if is_warm is None else "warm" if is_warm else "replayed"
+
+
+def field_text(name: str, value: Any) -> str:
+    """A field's value; times are in UTC.
+
+    >>> field_text("lag", 1200), field_text("last handover at", 807256800000)
+    ('1,200', '1995-08-01 06:00:00Z')
+    """
+    is_time = isinstance(value, int) and name.split()[-1] in ("at", "since")
+    return cell_text(time_text(value) if is_time else value)
 
 
 def fields_of(row: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:

@@ -7,12 +7,11 @@ them. `frame` is pure, so it is tested without a terminal.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import click
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -22,8 +21,9 @@ from cli.commands.show import failure_lines
 from cli.http.client import BatonClient
 from cli.http.control import connect_to_control
 from cli.terminal.interrupts import interruptible
+from cli.terminal.layout import Column
 from cli.terminal.options import group_option, url_option
-from cli.terminal.output import cell_text, pick
+from cli.terminal.output import cell_text, pick, table_of, too_narrow
 from shared.errors import Unavailable
 
 EVERY_S = 2.0
@@ -34,23 +34,23 @@ PIPED_LINES = 60
 """Lines of a frame without a terminal."""
 AROUND = 10
 """Lines of a frame that are neither members nor streams: headings, rules and sums."""
-MEMBERS: Mapping[str, str] = {
-    "MEMBER": "id",
-    "STATE": "state",
-    "OWNS": "owns",
-    "FRAGMENTS/S": "rates.fragments_per_s",
-    "SESSIONS/S": "rates.sessions_per_s",
-    "LEASE MS": "lease_ms",
+MEMBERS: Mapping[str, Column] = {
+    "MEMBER": Column("id"),
+    "STATE": Column("state", rank=2),
+    "OWNS": Column("owns"),
+    "FRAGMENTS/S": Column("rates.fragments_per_s", rank=1),
+    "SESSIONS/S": Column("rates.sessions_per_s", rank=3),
+    "LEASE MS": Column("lease_ms", rank=4),
 }
-STREAMS: Mapping[str, str] = {
-    "STREAM": "stream",
-    "OWNER": "owner",
-    "STATE": "state",
-    "STATUS": "status",
-    "LAG": "lag",
-    "LAG MS": "lag_ms",
-    "RATE": "rate",
-    "OPEN SESSIONS": "open_sessions",
+STREAMS: Mapping[str, Column] = {
+    "STREAM": Column("stream"),
+    "OWNER": Column("owner", rank=1),
+    "STATE": Column("state", rank=3),
+    "STATUS": Column("status"),
+    "LAG": Column("lag"),
+    "LAG MS": Column("lag_ms", rank=4),
+    "RATE": Column("rate", rank=5),
+    "OPEN SESSIONS": Column("open_sessions", rank=2),
 }
 
 
@@ -83,19 +83,27 @@ async def _show(console: Console, url: str, group: str, every_s: float) -> None:
         seen = await _look(control, group, console)
         if not console.is_terminal:
             console.width = max(console.width, 120)
-            console.print(frame(seen, group, PIPED_LINES))
+            console.print(frame(seen, group, PIPED_LINES, None))
             return
-        with Live(console=console, screen=True, auto_refresh=False) as live:
-            complaint = ""
-            while True:
-                drawn = frame(seen, group, console.height, now=datetime.now(UTC), complaint=complaint)
-                live.update(drawn, refresh=True)
-                await asyncio.sleep(every_s)
-                try:
-                    seen, complaint = await _look(control, group, console), ""
-                except Unavailable as error:
-                    # the last frame stays, and says that it is not the present
-                    complaint = error.detail
+        await show_live(console, control, group, seen, lambda: asyncio.sleep(every_s))
+
+
+async def show_live(
+    console: Console, control: BatonClient, group: str, seen: Seen, pause: Callable[[], Awaitable[None]]
+) -> None:
+    """Fills the screen with what was `seen` first, and after each `pause` with what control says then."""
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        complaint = ""
+        while True:
+            size = console.height, console.width
+            drawn = frame(seen, group, *size, now=datetime.now(UTC), complaint=complaint)
+            live.update(drawn, refresh=True)
+            await pause()
+            try:
+                seen, complaint = await _look(control, group, console), ""
+            except Unavailable as error:
+                # the last frame stays, and says that it is not the present
+                complaint = error.detail
 
 
 async def _look(control: BatonClient, group: str, console: Console) -> Seen:
@@ -108,10 +116,22 @@ async def _look(control: BatonClient, group: str, console: Console) -> Seen:
 
 
 def frame(
-    seen: Seen, group: str, height: int, *, now: datetime | None = None, complaint: str = ""
+    seen: Seen,
+    group: str,
+    height: int,
+    width: int | None,
+    *,
+    now: datetime | None = None,
+    complaint: str = "",
 ) -> RenderableType:
-    """What the terminal shows in `height` lines: one of sums, the members, and the streams below."""
-    members = [{**row, "owns": len(row["streams"])} for row in seen.members[:MOST_MEMBERS]]
+    """What the terminal shows in `height` lines: one of sums, the members, and the streams below.
+
+    Columns for which its `width` has no room are left out and named; None leaves out none.
+    """
+    members = [
+        {**row, "owns": len(row["streams"]), "lease_ms": _whole(row["lease_ms"])}
+        for row in seen.members[:MOST_MEMBERS]
+    ]
     room = max(LEAST_STREAMS, height - AROUND - len(members))
     failing = failure_lines(seen.streams)
     streams = seen.streams[: max(LEAST_STREAMS, room - len(failing))]
@@ -119,10 +139,14 @@ def frame(
     parts: list[RenderableType] = [Text(summary(seen, group, now), style="bold")]
     if complaint:
         parts.append(Text(f"{complaint}; this is the last answer", style="red"))
-    parts += [_table(MEMBERS, members)]
+    of_members, narrow = _table(MEMBERS, members, width)
+    of_streams, narrow_too = _table(STREAMS, streams, width)
+    parts.append(of_members)
     if left_out:
         parts.append(Text(f"and {left_out:,} more members"))
-    parts += [_table(STREAMS, streams), *map(Text, failing)]
+    parts += [of_streams, *map(Text, failing)]
+    if unshown := dict.fromkeys((*narrow, *narrow_too)):
+        parts.append(Text(too_narrow(unshown)))
     return Group(*parts)
 
 
@@ -147,13 +171,11 @@ def summary(seen: Seen, group: str, now: datetime | None = None) -> str:
     return f"{f'{now:%H:%M:%S}Z  ' if now else ''}{group}: {', '.join(values)}"
 
 
-def _table(columns: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    listed = [[pick(row, path) for path in columns.values()] for row in rows]
-    for at, heading in enumerate(columns):
-        is_number = bool(listed) and all(isinstance(row[at], int | float | None) for row in listed)
-        table.add_column(heading, justify="right" if is_number else "left", no_wrap=True)
-    for row in listed:
-        # as Text, because rich would read brackets in an id as markup
-        table.add_row(*(Text(cell_text(value)) for value in row))
-    return table
+def _whole(number: float | None) -> int | None:
+    return None if number is None else int(number)
+
+
+def _table(
+    columns: Mapping[str, Column], rows: Iterable[Mapping[str, Any]], width: int | None
+) -> tuple[Table, list[str]]:
+    return table_of(columns, ([pick(row, str(one.cell)) for one in columns.values()] for row in rows), width)

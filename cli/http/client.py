@@ -152,6 +152,10 @@ class BatonClient:
             how = {"content": body, "headers": {"content-type": NDJSON}}
         return decoded(await self._requests.send(method, path, **how), Any)
 
+    async def act_on_queue(self, queue: str, act: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Has control purge or redrive a queue, and returns what was done."""
+        return await self._start(f"/queues/{quote(queue, safe='')}/{act}", body)
+
     async def _start(self, path: str, body: Mapping[str, Any], **request: Any) -> dict[str, Any]:
         # control starts nothing twice under one key, so the request can be repeated when its answer is lost
         key = {"idempotency-key": uuid.uuid4().hex}

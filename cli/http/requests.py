@@ -26,7 +26,7 @@ from cli.http.retry_after import parse_retry_after
 from cli.http.sse import ServerSentEvent, SseParser
 from cli.terminal.local_stack import tls_for
 from shared.backoff import Backoff
-from shared.errors import BatonError, Conflict, InvalidInput, NotFound, Unavailable
+from shared.errors import BatonError, Conflict, InvalidInput, NotFound, SettingsInvalid, Unavailable
 from shared.service.loopback import is_loopback
 from shared.service.tls import client_context, tls_fault
 
@@ -139,10 +139,10 @@ class Requests:
 
 
 def http_client(url: str, *, connections: int = 4, bearer: str = "") -> httpx.AsyncClient:
-    """The client of httpx for the service at `url`. Raises InvalidInput."""
+    """The client of httpx for the service at `url`. Raises SettingsInvalid."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidInput(f"{url!r} is not a URL like http://127.0.0.1:8000")
+        raise SettingsInvalid([f"{url!r} is not a URL like http://127.0.0.1:8000"])
     return httpx.AsyncClient(
         base_url=url,
         verify=client_context(tls_for(url)) if parts.scheme == "https" else True,

@@ -27,6 +27,7 @@ class StackOptions:
     `kafka` and `zookeeper` are addresses of running servers; without them the stack starts its own.
     `spark_workers`: workers of a Spark cluster for the jobs; without any, each job runs in its driver.
     `secure`: its servers and services demand and show certificates and passwords (`cli/stack/secured.py`).
+    `control_tokens`: a file with the tokens of control's callers; a secured stack makes its own.
     `environment` goes to every service and overrides the launcher's environment.
     """
 
@@ -39,6 +40,7 @@ class StackOptions:
     zookeeper: str | None = None
     spark_workers: int = 0
     secure: bool = False
+    control_tokens: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
@@ -59,6 +61,8 @@ class StackOptions:
             faults.append(f"--namespace {self.namespace!r}: lower-case letters, digits and `-` only")
         if self.secure and (self.kafka or self.zookeeper):
             faults.append("--secure: only servers of the stack's own can be secured")
+        if self.secure and self.control_tokens:
+            faults.append("--control-tokens: a secured stack makes tokens of its own (home/locks)")
         if faults:
             raise SettingsInvalid(faults)
 

@@ -126,10 +126,14 @@ class StackProcesses:
         home = self._options.home
         # inside the home, so that a stack leaves nothing elsewhere
         folders = {"lake": str(home / "lake"), "runs": str(home / "runs"), "jars": str(jar_folder("spark"))}
+        queue = {"queue_url": self._options.queue_url}
         # and no driver outlives the stack
         port = self._options.control_port
-        cluster = {"spark_master": self._options.spark_master} if self._options.spark_workers else {}
-        return self._service("control", "control", port, runs_at_stop="end", **folders, **cluster)
+        own = {"spark_master": self._options.spark_master} if self._options.spark_workers else {}
+        if self._options.control_tokens is not None:
+            # services run in the home
+            own["control_tokens_file"] = str(self._options.control_tokens.absolute())
+        return self._service("control", "control", port, runs_at_stop="end", **folders, **queue, **own)
 
     def _service(self, name: str, service: str, port: int, **own: str) -> ProcessSpec:
         # -P and the working folder: a package `shared` in the current folder must not hide ours

@@ -17,6 +17,8 @@ def summary_of(options: StackOptions) -> str:
     """The addresses of the stack, and what to export for commands that do not find it by themselves."""
     locks = StackLocks(folder=options.home / FOLDER, certificate_port=options.certificate_port)
     login = f" (log in with the token in {locks.token_file})" if options.secure else ""
+    if options.control_tokens:
+        login = f" (log in with a token of {options.control_tokens}; commands need it in BATON_TOKEN_FILE)"
     addresses = {
         "console": console_url(options) + login,
         "control": options.control_url,

@@ -38,6 +38,13 @@ DETACH_TIMEOUT_S = 300.0
 @option("--namespace", "BATON_NAMESPACE", "", "Prefix of all names in Kafka and ZooKeeper.")
 @option("--spark-workers", "BATON_SPARK_WORKERS", 0, "Workers of a Spark cluster for the jobs; 0: none.")
 @secure_option
+@click.option(
+    "--control-tokens",
+    envvar="BATON_CONTROL_TOKENS_FILE",
+    show_envvar=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File with the tokens of control's callers; without one, control serves everybody on this machine.",
+)
 @click.option("--detach", is_flag=True, help="Return when the stack is ready, and leave it running.")
 def up(
     home: Path,
@@ -47,6 +54,7 @@ def up(
     namespace: str,
     spark_workers: int,
     secure: bool,
+    control_tokens: Path | None,
     detach: bool,
 ) -> None:
     """Start ZooKeeper, Kafka, a producer, consumers and control, and keep them running.
@@ -62,6 +70,7 @@ def up(
         spark_workers=spark_workers,
         # what is locked stays so: services without the passwords could not use the data
         secure=secure or is_secured(home),
+        control_tokens=control_tokens,
     )
     options.check()
     # here, so that errors show up before anything starts or goes to the background
@@ -118,6 +127,7 @@ def _detach(options: StackOptions) -> None:
         *("--streams", str(options.streams), "--namespace", options.namespace),
         *("--spark-workers", str(options.spark_workers)),
         *(["--secure"] if options.secure else []),
+        *(["--control-tokens", str(options.control_tokens)] if options.control_tokens else []),
     ]
     with log.open("wb") as file:
         # in another session, because it must outlive this terminal

@@ -92,7 +92,7 @@ def watch(
         show()
         return
     shown = 0
-    with interruptible(lambda: f"stopped after {shown:,} readings"):
+    with interruptible(lambda: f"stopped after {shown:,} reading{'' if shown == 1 else 's'}"):
         while True:
             try:
                 click.clear()  # does nothing unless the output is a terminal

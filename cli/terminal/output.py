@@ -83,16 +83,35 @@ def print_objects(columns: Columns, objects: Iterable[Mapping[str, Any]], *, tit
 
 def _print(columns: Mapping[str, Column], rows: Iterable[Iterable[Any]], title: str) -> None:
     """Prints the columns that fit the terminal, and names the others on standard error."""
+    console = Console(highlight=False)
+    table, left_out = table_of(columns, rows, console.width if console.is_terminal else None, title)
+    # not narrower than the table: a single column may be wider than the terminal, which then wraps its lines
+    console.width = sum(column.width or 0 for column in table.columns) + BETWEEN * len(table.columns)
+    console.print(table)
+    if left_out:
+        click.echo(f"{too_narrow(left_out)}; widen the terminal, or pipe into `cat` to see them", err=True)
+
+
+def too_narrow(left_out: Iterable[str]) -> str:
+    """Names the columns for which there was no room."""
+    return f"too narrow for: {', '.join(left_out)}"
+
+
+def table_of(
+    columns: Mapping[str, Column], rows: Iterable[Iterable[Any]], width: int | None, title: str = ""
+) -> tuple[Table, list[str]]:
+    """The table in a terminal of this width, and the headings of the columns that have no room in it.
+
+    None is no terminal: a program that reads the table needs every column.
+    """
     values = [list(row) for row in rows]
     texts = [[cell_text(value) for value in row] for row in values]
-    console = Console(highlight=False)
     measured = [
         _measured(heading, column, [row[at] for row in texts], is_numeric=_is_numeric(values, at))
         for at, (heading, column) in enumerate(columns.items())
     ]
-    # a pipe has no width: a program that reads the table needs every column
     full = sum(column.least for column in measured) + BETWEEN * len(measured)
-    layout = lay_out(measured, console.width if console.is_terminal else max(PLAIN_WIDTH, full))
+    layout = lay_out(measured, max(PLAIN_WIDTH, full) if width is None else width)
     shown = [at for at in range(len(measured)) if at not in layout.left_out]
     table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
     for at, heading in enumerate(columns):
@@ -103,12 +122,7 @@ def _print(columns: Mapping[str, Column], rows: Iterable[Iterable[Any]], title: 
     for row in texts:
         # as Text, because rich would read brackets in a key as markup
         table.add_row(*(Text(row[at]) for at in shown))
-    # not narrower than the table: a single column may be wider than the terminal, which then wraps its lines
-    console.width = sum(layout.widths[at] for at in shown) + BETWEEN * len(shown)
-    console.print(table)
-    if layout.left_out:
-        names = ", ".join(heading for at, heading in enumerate(columns) if at not in shown)
-        click.echo(f"too narrow for: {names}; widen the terminal, or pipe into `cat` to see them", err=True)
+    return table, [heading for at, heading in enumerate(columns) if at not in shown]
 
 
 def _measured(heading: str, column: Column, texts: list[str], *, is_numeric: bool) -> Measured:

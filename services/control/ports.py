@@ -13,6 +13,7 @@ from services.control.core.lookup import RecordPage, SessionRow
 from services.control.core.observed import Answers, Cluster, Offsets
 from services.control.core.operations import Operation, OperationNode
 from services.control.core.producer_rates import ProducerCounts
+from services.control.core.queues import Act, DeadLetter, QueueRow
 from services.control.core.runs import LogPart, Run, Submission
 from services.control.tables.rows import Asked, Page, TableRow
 from shared.model.cluster import MemberNode, PauseNode, ProducerNode
@@ -45,6 +46,26 @@ class ProducerSource(Protocol):
 
     async def read(self, producers: Mapping[str, ProducerNode]) -> dict[str, ProducerCounts]:
         """What each of those that answer has counted, by id."""
+
+
+class QueueSource(Protocol):
+    """Asks a worker of the queue service; any of them knows all. Everything raises QueuesUnavailable."""
+
+    async def read(self) -> Sequence[QueueRow]:
+        """All queues, without those of dead letters."""
+
+    async def show(self, queue: str) -> QueueRow:
+        """The queue as it is now. Raises UnknownQueue."""
+
+    async def letters(self, queue: str, limit: int) -> Sequence[DeadLetter]:
+        """The oldest dead letters of the queue. Raises UnknownQueue."""
+
+    async def act(self, queue: str, act: Act, *, dry_run: bool) -> int:
+        """Purges or redrives the queue, or says what that would give.
+
+        Raises UnknownQueue, QueueConflict, QueueOutcomeUnknown. Returns what the worker counts: the items
+        that are ready then; of a purge's dry run, what it would drop.
+        """
 
 
 class OwnerSource(Protocol):

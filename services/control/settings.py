@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from services.control.core.jobs import JOBS
 from services.control.core.schedules import SchedulesInvalid, parse_schedules
 from shared.errors import InvalidInput
+from shared.secret_file import SecretFile
 from shared.service.loopback import is_loopback
 from shared.service.service_settings import ServiceSettings
 from shared.service.settings import between, one_of, setting
@@ -49,6 +50,12 @@ class ControlSettings(ServiceSettings):
     )
     read_only: str = setting(
         "0", "1: control refuses every request that acts; schedules go on", one_of("0", "1")
+    )
+    queue_url: str = setting(
+        "", "base URLs of queue workers, `http://host:port,…`; control asks the first that it reaches"
+    )
+    queue_key_file: str = setting(
+        "", "file with control's key for queue workers, of the scope `manage`; reread when it changes"
     )
     refresh_s: float = setting(
         0.5,
@@ -157,6 +164,16 @@ class ControlSettings(ServiceSettings):
     )
 
     @property
+    def queue_urls(self) -> list[str]:
+        """The base URLs of queue workers, without a slash at their ends."""
+        return [url.rstrip("/") for part in self.queue_url.split(",") if (url := part.strip())]
+
+    @property
+    def queue_key(self) -> SecretFile | None:
+        """The file with the key for queue workers, if one is set."""
+        return SecretFile(self.queue_key_file, "BATON_QUEUE_KEY_FILE") if self.queue_key_file else None
+
+    @property
     def tokens_file(self) -> Path | None:
         """The file of tokens, if one is set."""
         return Path(self.control_tokens_file) if self.control_tokens_file else None
@@ -184,6 +201,10 @@ class ControlSettings(ServiceSettings):
                 faults.append(
                     f"BATON_HOSTS: {name!r} is not a host name (neither scheme nor port belong here)"
                 )
+        for url in self.queue_urls:
+            if not re.match("https?://[^/]", url):
+                faults.append(f"BATON_QUEUE_URL: {url!r} is not a URL like http://host:8002")
+        faults += self.queue_key.faults() if self.queue_key else []
         return [*faults, *_faults_of_options(self.spark_options), *_faults_of_schedules(self.schedules)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from services.control.adapters.http_drain import HttpDrain
 from services.control.adapters.http_members import HttpClient, HttpMembers, http_client
 from services.control.adapters.http_owners import HttpOwners
 from services.control.adapters.http_producers import HttpProducers
+from services.control.adapters.http_queues import HttpQueues
 from services.control.adapters.kafka_events import KafkaEvents
 from services.control.adapters.kafka_history import KafkaHistory
 from services.control.adapters.kafka_offsets import KafkaOffsets
@@ -43,6 +44,8 @@ from services.control.live.lookup import LookUp
 from services.control.live.metrics import registry_for
 from services.control.live.operations import Operations
 from services.control.live.problems import Problems
+from services.control.live.queue_history import QueueHours
+from services.control.live.queues import Queues
 from services.control.live.scheduler import Scheduler
 from services.control.settings import (
     ControlSettings,
@@ -93,12 +96,17 @@ async def control_on(settings: ControlSettings, stack: contextlib.AsyncExitStack
     samples = KafkaHistory(kafka, names, replication=replication)
     events = KafkaEvents(kafka, names, feed, replication=replication)
     history = History(view, lake.freshness.rows, samples.write, writer=settings.address)
-    problems = Problems(view, runner, lake.freshness.rows)
+    workers = HttpQueues(http, settings.queue_urls, settings.queue_key) if settings.queue_urls else None
+    queues = Queues(workers, actions)
+    queue_hours = QueueHours(queues, samples.write, writer=settings.address)
+    problems = Problems(view, runner, lake.freshness.rows, queues=queues.known)
     work = WorkLog(lambda: work_in(runner.runs(), operations.all(), wall_ms()))
     parts = Parts(
         view=view,
         feed=feed,
-        hub=LiveHub(scene_of(view, problems), feed, every_s=settings.refresh_s, work=work),
+        hub=LiveHub(
+            scene_of(view, problems, queues=queues.known), feed, every_s=settings.refresh_s, work=work
+        ),
         operations=operations,
         actions=actions,
         runner=runner,
@@ -107,6 +115,8 @@ async def control_on(settings: ControlSettings, stack: contextlib.AsyncExitStack
         freshness=lake.freshness.rows,
         history=history,
         problems=problems,
+        queues=queues,
+        queue_hours=queue_hours,
         scheduler=scheduler,
         registry=registry_for(
             view,
@@ -125,8 +135,14 @@ async def control_on(settings: ControlSettings, stack: contextlib.AsyncExitStack
     loops: dict[str, Loop] = {"view": keep_view, "events": events.run}
     loops |= {"operations": operations.run, "actions": sink.run, "runs": runner.run}
     loops |= {"schedules": scheduler.run, "freshness": lake.freshness.run, "problems": problems.run}
-    loops |= {"history": history.run, "samples": partial(samples.run, history.restore)}
+    loops |= {"queues": queues.run, "queue history": queue_hours.run, "history": history.run}
+    loops["samples"] = partial(samples.run, partial(_restore, history, queue_hours))
     return Control(parts=parts, loops=loops, runner=runner)
+
+
+def _restore(history: History, queue_hours: QueueHours, values: Iterable[bytes | None]) -> None:
+    """Gives each sample of the topic to the history that it is of."""
+    history.restore(raw for raw in values if not queue_hours.restore(raw))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import dataclasses
 import functools
-import gc
 import logging
 import math
 import resource
@@ -37,7 +36,7 @@ from services.producer.workers.supervisor import STOP_GRACE_S, Supervisor
 from services.producer.workers.worker import OPTION, Worker
 from shared.kafka.cluster import Cluster
 from shared.model.routing import StreamTable
-from shared.service.runtime import http_server, main
+from shared.service.runtime import http_server, main, tune_garbage_collection
 from shared.zookeeper.connection import ZooKeeper
 
 KEEP_ALIVE_S = 65
@@ -106,7 +105,7 @@ class Producer:
     async def serve(self, stop: asyncio.Event) -> None:
         """Runs until `stop`; then rejects new requests, finishes those in flight, and unregisters."""
         await self._keys.step()
-        _tune_garbage_collection()
+        tune_garbage_collection()
         _keep_freed_memory()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -192,14 +191,6 @@ def possible_connections(configured: int, listeners: int) -> int:
         fields = {"possible": possible, "configured": configured, "open_files": files}
         logger.info("fewer connections than configured", extra=fields)
     return min(configured, possible)
-
-
-def _tune_garbage_collection() -> None:
-    # imported modules stay: scanning them again in every full collection costs 10 % of a request
-    gc.collect()
-    gc.freeze()
-    # requests create no reference cycles: searching those in flight for cycles costs 5 % of a request
-    gc.set_threshold(20_000, 20, 20)
 
 
 def _keep_freed_memory() -> None:

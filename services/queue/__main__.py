@@ -16,7 +16,7 @@ from services.queue.kafka.store import KafkaQueueStore
 from services.queue.settings import QueueServiceSettings
 from services.queue.worker.queues import Queues
 from shared.service.inflight import Inflight
-from shared.service.runtime import http_server, main
+from shared.service.runtime import http_server, main, tune_garbage_collection
 
 
 async def serve(settings: QueueServiceSettings, stop: asyncio.Event) -> None:
@@ -40,8 +40,11 @@ async def serve(settings: QueueServiceSettings, stop: asyncio.Event) -> None:
             asyncio.create_task(keys.run(), name="keys"),
         ]
         app = create_app(queues, bodies, leaving, keys)
+        tune_garbage_collection()
         try:
-            async with http_server(app, settings.host, settings.port, tls=settings.tls, lifespan="off"):
+            async with http_server(
+                app, settings.host, settings.port, tls=settings.tls, lifespan="off", proxy_headers=False
+            ):
                 await stop.wait()
                 leaving.set()
         finally:

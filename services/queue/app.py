@@ -7,11 +7,12 @@ import asyncio
 from fastapi import FastAPI, Request, Response
 from starlette.types import ASGIApp
 
-from services.queue.http.admin import queue_routes
+from services.queue.http.admin import QueueHandlers, queue_routes
 from services.queue.http.bodies import Bodies
 from services.queue.http.keys import KeyGate, QueueKeys
 from services.queue.http.metrics import QueueMetrics
-from services.queue.http.routes import DirectRoutes, item_handlers, item_routes
+from services.queue.http.peek import peek_routes
+from services.queue.http.routes import DirectRoutes, ItemHandlers, item_routes
 from services.queue.worker.queues import Queues
 from shared.errors import BatonError
 from shared.service.api_docs import NO_DOCS, install_docs
@@ -44,15 +45,16 @@ def create_app(
     app.add_exception_handler(BatonError, refused)
 
     def complaints() -> list[str]:
-        stopping = ["the service is stopping"] if leaving.is_set() else []
-        return [*queues.complaints(), *keys.complaints(), *stopping]
+        stopping = "the service is stopping" if leaving.is_set() else ""
+        return [*queues.complaints(), *filter(None, (keys.complaint(), stopping))]
 
     def remarks() -> list[str]:
         return [*queues.remarks(), *keys.remarks()]
 
     install_health(app, complaints, QueueMetrics(queues).registry, remarks=remarks)
-    app.include_router(queue_routes(queues))
-    handlers = item_handlers(queues, bodies, leaving)
+    app.include_router(queue_routes(QueueHandlers(queues)))
+    app.include_router(peek_routes(queues))
+    handlers = ItemHandlers(queues, bodies, leaving).by_name()
     app.include_router(item_routes(handlers))
     install_docs(app)
     # the gate outside: a request that may not be made is refused before its body is read

@@ -83,8 +83,8 @@ class ItemLog(Protocol):
         """Of each partition, the first offset (`earliest`), the end (`latest`), or that of a time in ms."""
         ...
 
-    async def settle(self, lowest: Sequence[int], keep_ms: int | None) -> None:
-        """Commits the lowest offsets that are not done; with `keep_ms`, deletes older items below them."""
+    async def settle(self, lowest: Sequence[int], before_ms: int | None) -> None:
+        """Commits the lowest offsets that are not done; of those below, deletes what was put before that."""
         ...
 
     def close(self) -> None:

@@ -6,11 +6,12 @@ value is the event as JSON without the fields that do not apply; its id is its o
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
 from shared.errors import InvalidInput
+from shared.model.fragments import MAX_TIME_MS
 
 Kind = Literal[
     "join", "leave", "claim", "release", "handover", "expiry", "fence", "reset", "cut", "rewind", "action"
@@ -28,13 +29,15 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `source` and `target` (in JSON `from` and `to`) are members. `pause_ms` is the time from the donor's last
     record to the recipient's first. `warm` means that the owner continued from memory, without a replay.
-    Of an action: `who` did it, `what` it was (`drain`, `run lake`, …), and the id of the operation or run.
+    Of an action: `who` did it, `what` it was (`drain`, `run lake`, …), and the id of the operation or run, or
+    the `queue`; then `group` is "", because queues belong to none.
 
     >>> encode_event(Event(at=5, group="default", kind="join", member="m1"))
     b'{"at":5,"group":"default","kind":"join","member":"m1"}'
     """
 
-    at: int
+    # years that a calendar can show
+    at: Annotated[int, msgspec.Meta(ge=0, le=MAX_TIME_MS)]
     group: str
     kind: Kind
     member: str = ""
@@ -52,6 +55,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     what: str = ""
     operation: str = ""
     run: str = ""
+    queue: str = ""
 
 
 _encode = msgspec.json.Encoder().encode

@@ -76,6 +76,15 @@ def kind_for(error: BatonError) -> str:
     return "".join(f"-{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
 
 
+def kind_of_status(status: int) -> str:
+    """The kind of a problem that only has a status.
+
+    >>> kind_of_status(404)
+    'not-found'
+    """
+    return HTTPStatus(status).phrase.lower().replace(" ", "-")
+
+
 def problem_for(error: BatonError) -> Response:
     """The problem document of a BatonError; it names no addresses of servers, which are for the log."""
     status = next(status for kind, status in STATUS if isinstance(error, kind))
@@ -105,7 +114,7 @@ def install_problems(app: FastAPI) -> None:
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        kind = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
+        kind = kind_of_status(error.status_code)
         headers = dict(error.headers or {})
         if error.status_code == 405:
             # the framework only knows the methods of one route, and GET and DELETE of a path may be two

@@ -1,8 +1,8 @@
 """Keys in a file, one a line: how a process reads them, rereads them while it runs, and compares them.
 
-Used by the producer for its write keys and by control for its tokens. What a line allows is theirs. The file
-is reread every second; if it is unusable, the last good keys stay in force. No error, log line or `repr`
-contains a key.
+Used by the producer for its write keys, by the queue for its keys, and by control for its tokens. What a line
+allows is theirs. The file is reread every second; if it is unusable, the last good keys stay in force. No
+error, log line or `repr` contains a key.
 """
 
 from __future__ import annotations
@@ -128,6 +128,33 @@ class KeyFile:
         if fault and fault != self._fault:
             logger.warning("keys not loaded", extra={"why": fault, **self._counts})
         self._fault = fault
+
+
+class OptionalKeyFile:
+    """Keys that may be in a file: base of what puts them in force. Without one, there is nothing to read."""
+
+    def __init__(
+        self, path: Path | None, variable: str, load: Callable[[Entries], Mapping[str, int]]
+    ) -> None:
+        self._file = None if path is None else KeyFile(path, variable, load)
+
+    def complaint(self) -> str:
+        """Why valid keys may be rejected; empty once the file has been read."""
+        return self._file.complaint() if self._file else ""
+
+    def remarks(self) -> list[str]:
+        """What is wrong with the file, while the last good keys are in force."""
+        return self._file.remarks() if self._file else []
+
+    async def run(self) -> None:
+        """Rereads the file every second until cancelled."""
+        if self._file:
+            await self._file.run()
+
+    async def step(self) -> None:
+        """Reads the file once and puts its keys in force; an unusable file changes nothing."""
+        if self._file:
+            await self._file.step()
 
 
 def _read(file: Path) -> bytes:

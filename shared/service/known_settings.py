@@ -72,6 +72,7 @@ KNOWN = frozenset(
         "BATON_PRODUCER_URL",
         "BATON_QUEUE_KEY",
         "BATON_QUEUE_KEYS_FILE",
+        "BATON_QUEUE_KEY_FILE",
         "BATON_QUEUE_URL",
         "BATON_READ_ONLY",
         "BATON_READ_TIMEOUT_S",

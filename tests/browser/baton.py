@@ -1,8 +1,11 @@
-"""A whole Baton of real processes: a producer, members, control, and sessions that stay open."""
+"""A whole Baton of real processes: a producer, members, a queue, control, a past, and open sessions."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import itertools
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,20 +14,31 @@ from typing import Any
 import httpx
 
 from agent.tests.pipeline import until
+from shared.model.names import Names
+from tests.browser import past, past_queues
 from tests.e2e.service import Service
 from tests.servers import free_port
 
+TOKEN = "0123456789abcdef-of-the-tests"
 STREAMS = 12
 MEMBERS = 3
 VISITORS = 240
 FRAGMENTS = 3
+QUEUE = "mail"
+ITEMS = 12
+LETTERS = 3
+"""Items of the queue that are rejected."""
+LOAD, LOAD_EVERY_S = 5, 0.4
+"""Sessions that the load sends at once, and how often."""
+JOB_S = 600.0
 
 
 class RunningBaton:
-    """The processes. `url` is control's, `door` the producer's."""
+    """The processes. `url` is control's, `door` the producer's, `desk` the queue worker's."""
 
     def __init__(self, kafka: str, zookeeper: str, namespace: str, home: Path) -> None:
         self._home = home
+        self._kafka, self._names = kafka, Names(namespace)
         self._environment = {
             "BATON_KAFKA": kafka,
             "BATON_ZOOKEEPER": zookeeper,
@@ -39,14 +53,20 @@ class RunningBaton:
         self.services: dict[str, Service] = {}
         self.door = f"http://127.0.0.1:{free_port()}"
         self.url = f"http://127.0.0.1:{free_port()}"
+        self.desk = f"http://127.0.0.1:{free_port()}"
+        self._environment["BATON_QUEUE_URL"] = self.desk
 
     @contextlib.contextmanager
     def running(self) -> Iterator[RunningBaton]:
         """Runs everything for the block; each visitor has an open session by then."""
         try:
+            asyncio.run(past.write(self._kafka, self._names, STREAMS, time.time_ns() // 1_000_000))
+            asyncio.run(past_queues.write(self._kafka, self._names, QUEUE, time.time_ns() // 1_000_000))
             self._start("producer", self.door)
             for member in range(MEMBERS):
                 self._start("consumer", f"http://127.0.0.1:{free_port()}", f"consumer-{member}")
+            self._start("queue", self.desk)
+            self.fill_queue()
             self._start("control", self.url)
             self.send(VISITORS)
             until(self._is_settled, self.streams)
@@ -64,6 +84,93 @@ class RunningBaton:
             for n in range(FRAGMENTS)
         ]
         httpx.post(f"{self.door}/fragments", json=fragments).raise_for_status()
+
+    def fill_queue(self) -> None:
+        """Makes the queue, if there is none; some of its items are rejected, one is leased."""
+        self._ask_queue("PUT", "", {"lease_s": 3_600})
+        self.put_items(ITEMS)
+        leased = self._ask_queue("POST", "/lease", {"max": LETTERS + 1})["items"]
+        receipts = [item["receipt"] for item in leased[:LETTERS]]
+        self._ask_queue("POST", "/reject", {"receipts": receipts, "why": "no such address"})
+        until(lambda: self.queue()["dead"] == LETTERS, self.queue)
+
+    def put_items(self, items: int) -> None:
+        """Puts items into the queue."""
+        self._ask_queue("POST", "/items", [{"data": {"to": f"visitor-{n}"}} for n in range(items)])
+
+    def queue(self) -> dict[str, Any]:
+        """The queue, as its worker shows it."""
+        return self._ask_queue("GET", "", None)
+
+    def _ask_queue(self, method: str, path: str, body: object) -> dict[str, Any]:
+        answer = httpx.request(method, f"{self.desk}/queues/{QUEUE}{path}", json=body, timeout=30)
+        answer.raise_for_status()
+        found: dict[str, Any] = answer.json()
+        return found
+
+    @contextlib.contextmanager
+    def load(self) -> Iterator[None]:
+        """Sends sessions that end, during the block; some fragments have no readable time."""
+        stopped = threading.Event()
+
+        def send_on() -> None:
+            for turn in itertools.count():
+                now = time.time_ns() // 1_000_000
+                fragments: list[dict[str, object]] = [
+                    {
+                        "key": f"load-{turn}-{n}",
+                        "time": now + step,
+                        "id": f"{turn}-{n}-{step}",
+                        "data": {"path": f"/{n}"},
+                    }
+                    for n in range(LOAD)
+                    for step in range(FRAGMENTS)
+                ]
+                fragments += [
+                    {"key": f"load-{turn}-{n}", "end": True, "time": now + FRAGMENTS} for n in range(LOAD)
+                ]
+                fragments.append({"key": "bad", "time": "yesterday"})
+                with contextlib.suppress(httpx.HTTPError):
+                    httpx.post(f"{self.door}/fragments", json=fragments)
+                if stopped.wait(LOAD_EVERY_S):
+                    return
+
+        sender = threading.Thread(target=send_on)
+        sender.start()
+        try:
+            yield
+        finally:
+            stopped.set()
+            sender.join()
+
+    @contextlib.contextmanager
+    def locked_control(self) -> Iterator[str]:
+        """A second control, which demands TOKEN; its URL."""
+        url = f"http://127.0.0.1:{free_port()}"
+        tokens = self._home / "tokens"
+        tokens.write_text(f"{TOKEN} operate name=ann\n")
+        more = {"BATON_CONTROL_TOKENS_FILE": str(tokens), "BATON_RUNS": str(self._home / "locked-runs")}
+        try:
+            self._start("control", url, name="locked", **more)
+            yield url
+        finally:
+            self.services.pop("locked").end()
+
+    def until_steady(self) -> None:
+        """Waits until the first burst of fragments has left the rates."""
+        until(
+            lambda: self.streams()["totals"]["rate"] < STREAMS * 2 * past.RATE, self.streams, within_s=JOB_S
+        )
+
+    def run(self, job: str) -> None:
+        """Runs a job to its end. Fails unless it succeeds."""
+        run = httpx.post(f"{self.url}/jobs/{job}/runs").raise_for_status().json()
+
+        def look() -> Any:
+            return httpx.get(f"{self.url}/runs/{run['id']}").json()
+
+        until(lambda: look()["state"] in ("succeeded", "failed", "cancelled"), look, within_s=JOB_S)
+        assert look()["state"] == "succeeded", look()
 
     def streams(self) -> dict[str, Any]:
         """`GET /streams`."""
@@ -104,11 +211,11 @@ class RunningBaton:
         has_all = answer["totals"]["open_sessions"] == VISITORS
         return has_all and len(owners) == STREAMS and len(set(owners)) == MEMBERS
 
-    def _start(self, service: str, url: str, member: str = "") -> None:
-        name = member or service
-        environment = self._environment | {"BATON_PORT": url.rpartition(":")[2], "BATON_MEMBER": name}
-        if not member:
-            del environment["BATON_MEMBER"]
+    def _start(self, service: str, url: str, member: str = "", *, name: str = "", **more: str) -> None:
+        name = name or member or service
+        environment = self._environment | {"BATON_PORT": url.rpartition(":")[2]} | more
+        if member:
+            environment["BATON_MEMBER"] = member
         self.services[name] = Service(f"services.{service}", self._home / f"{name}.log", environment)
         self.services[name].start()
         self._until_ready(name, url)

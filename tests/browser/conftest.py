@@ -42,3 +42,14 @@ def page(_browser: Browser, baton: RunningBaton) -> Iterator[Page]:
     yield one
     one.check()
     _browser.close_tabs()
+
+
+@pytest.fixture
+def locked_page(_browser: Browser, baton: RunningBaton) -> Iterator[Page]:
+    """The same, on a control that demands a token."""
+    with baton.locked_control() as url:
+        _browser.complaints()
+        one = Page(_browser, url)
+        yield one
+        one.check()
+        _browser.close_tabs()

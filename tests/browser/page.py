@@ -14,6 +14,7 @@ AXE = gzip.decompress((Path(__file__).parent / "axe" / "axe.min.js.gz").read_byt
 PICTURES = Path(__file__).parents[2] / "build" / "console"
 SIZES = ((360, 780), (720, 1024), (1440, 900), (2560, 1440))
 THEMES = ("dark", "light")
+MOST_TABS = 60
 
 
 class Page:
@@ -26,11 +27,15 @@ class Page:
 
     def go(self, path: str, state: str = "Live") -> None:
         """Opens a view; returns once it is live, or in another state."""
+        self.visit(path)
+        self.until(f"document.querySelector('[data-live=state]')?.dataset.name === '{state}'")
+
+    def visit(self, path: str) -> None:
+        """Opens a page that need not be one of the console's views."""
         if self._tab is None:
             self._tab = self._browser.open(self._url + path)
         else:
             self._tab.go(self._url + path)
-        self.until(f"document.querySelector('[data-live=state]')?.dataset.name === '{state}'")
 
     def run(self, script: str, *given: object) -> Any:
         """The result of the script."""
@@ -55,6 +60,16 @@ class Page:
         self._tab.show()
         for key in keys:
             ActionChains(self._browser.driver).send_keys(key).perform()
+
+    def tab_to(self, selector: str) -> None:
+        """Presses Tab until the element has the focus. Fails if it never gets it."""
+        from selenium.webdriver.common.keys import Keys
+
+        for _ in range(MOST_TABS):
+            if self.run("return document.activeElement.matches(arguments[0])", selector):
+                return
+            self.press(Keys.TAB)
+        raise AssertionError(f"the keyboard does not reach {selector}")
 
     def click(self, selector: str) -> None:
         """Clicks on the first element."""

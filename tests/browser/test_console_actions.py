@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from selenium.webdriver.common.keys import Keys
 
 from cli.stack.jars import fetch_jars
 from cli.stack.lock import jar_folder
@@ -25,6 +26,26 @@ def test_a_drain_is_shown_then_done_and_followed(page: Page, baton: RunningBaton
     assert "consumer-2" not in baton.owners()
     assert "replayed" not in page.text("#moves")
     baton.come_back("consumer-2")
+
+
+def test_a_stream_is_moved_by_the_keyboard_alone(page: Page, baton: RunningBaton) -> None:
+    """From its page to the dry run, the reason and the end, without a pointer."""
+    owner = baton.streams()["streams"][7]["owner"]
+    target = "consumer-1" if owner != "consumer-1" else "consumer-0"
+    page.go("/console/streams/7")
+    page.press("m")
+    page.until("location.pathname === '/console/actions/move' && document.querySelector('[name=to]')")
+    page.tab_to("[name=to]")
+    page.press(target)
+    page.tab_to("main form button")
+    page.press(Keys.ENTER)
+    page.until("document.querySelector('[name=reason]')")
+    page.tab_to("[name=reason]")
+    page.press("by keys", Keys.ENTER)
+    page.until("location.pathname.startsWith('/console/operations/')")
+    page.until("document.querySelector('.following').dataset.drawn.startsWith('done')")
+
+    assert baton.streams()["streams"][7]["owner"] == target
 
 
 def test_who_paused_the_group_and_why_is_seen_on_the_first_page(page: Page) -> None:
@@ -51,6 +72,7 @@ def test_a_run_is_started_seen_and_cancelled(page: Page) -> None:
     page.click("button.primary")
     page.until("location.pathname.startsWith('/console/runs/')")
     page.until("document.querySelector('#cancel')")
+    page.until("document.querySelector('.following [role=progressbar]').ariaValueText")
     page.fill("#cancel input[name=reason]", "a test")
     page.click("#cancel button")
     page.until("document.querySelector('.following').dataset.drawn === 'cancelled'")

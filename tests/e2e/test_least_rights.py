@@ -15,9 +15,14 @@ import httpx
 import pytest
 
 from cli.kafka.rights import rights_of
+from services.queue.core.commands import MAX_LEASED
+from services.queue.core.items import MAX_POSTED
+from services.queue.core.replica import SNAPSHOT_EVERY
 from shared.kafka.access import KafkaAccess
 from shared.kafka.cluster import Cluster
+from shared.kafka.groups import KafkaGroup
 from shared.kafka.offsets import LATEST, list_offsets
+from shared.kafka.topics import ensure_topics, queue_topic
 from shared.kafka.users import Right
 from shared.model.names import Names
 from shared.service.known_settings import KNOWN
@@ -41,12 +46,13 @@ SETTINGS = {
 
 
 ROUNDS = 6
-USED = ("producer", "consumer", "control", "command line", "repairs")
+IDS = SNAPSHOT_EVERY
+USED = ("producer", "consumer", "queue", "control", "command line", "repairs")
 """The principals whose work is done here; tests/integration/test_spark_locked.py has the last one."""
 
 
 class LockedStack:
-    """A producer, a member and control, each in its own process and as its own principal."""
+    """A producer, a member, a queue's worker and control, each as a process and a principal of its own."""
 
     def __init__(self, kafka: SecuredKafka, zookeeper: str, names: Names, home: Path) -> None:
         self.kafka = kafka
@@ -58,6 +64,7 @@ class LockedStack:
         ways = {
             "producer": kafka.by_secret("SCRAM-SHA-512", "producer"),
             "consumer": kafka.by_certificate("consumer"),
+            "queue": kafka.by_secret("SCRAM-SHA-256", "queue"),
             "control": kafka.by_secret("OAUTHBEARER", "control"),
         }
         for name, access in ways.items():
@@ -166,6 +173,7 @@ async def test_the_least_rights_suffice_and_each_is_used(stack: LockedStack) -> 
     await restart_control(stack)
     await ask_the_producer(stack)
     await operate(stack)
+    await work_on_queues(stack)
     await use_command_line(stack)
 
     for principal in USED:
@@ -244,6 +252,33 @@ async def operate(stack: LockedStack) -> None:
             return [(event["what"], event["why"]) for event in told] == [("rebalance", "to see it")]
 
         await until(is_told, lambda: stack.services["control"].tail())
+
+
+async def work_on_queues(stack: LockedStack) -> None:
+    """So many commands that a snapshot is stored; a queue over sessions; one whose topic was there before."""
+    prepared = queue_topic(stack.names, "prepared", 1)
+    await ensure_topics(stack.kafka.root, [prepared], 1)
+    place, group = (stack.names.queue("q"), 0), stack.names.queue_group("q")
+    async with (
+        httpx.AsyncClient(base_url=f"{stack.urls['queue']}/queues", timeout=30) as http,
+        Cluster(stack.kafka.root) as cluster,
+    ):
+        for name, settings in (("q", {}), ("prepared", {}), ("over", {"over": "sessions"})):
+            assert (await http.put(f"/{name}", json=settings)).status_code == 200
+        for first in range(0, IDS, MAX_POSTED):
+            items = [{"data": n, "id": str(n)} for n in range(first, first + MAX_POSTED)]
+            assert (await http.post("/q/items", json=items)).json()["accepted"] == MAX_POSTED
+        # each id is a command of its own
+        for _ in range(IDS // MAX_LEASED):
+            found = (await http.post("/q/lease", json={"max": MAX_LEASED})).json()["items"]
+            await http.post("/q/ack", json={"receipts": [item["receipt"] for item in found]})
+        assert (await http.post("/over/lease", json={"max": MAX_LEASED, "wait_s": 5})).json()["items"]
+
+        async def is_committed() -> bool:
+            return (await KafkaGroup(cluster, group).committed([place]))[place].offset > 0
+
+        await until(is_committed, stack.services["queue"].tail)
+        assert (await http.delete("/prepared")).status_code == 200
 
 
 async def use_command_line(stack: LockedStack) -> None:

@@ -49,13 +49,15 @@ class InMemoryQueueStore:
         self.committed: dict[str, list[int]] = {}
         self.fail: list[Literal["before", "after", ""]] = []
         self.is_away = False
+        self.clock_lag_ms = 0
+        """So much the broker's clock has gone back."""
         self.readers: dict[str, InMemoryCommandLog] = {}
         """The reader of each log that was opened last."""
 
     @property
     def now_ms(self) -> int:
         """The broker's clock."""
-        return 1_000_000 + int(asyncio.get_running_loop().time() * 1000)
+        return 1_000_000 + int(asyncio.get_running_loop().time() * 1000) - self.clock_lag_ms
 
     def check(self) -> None:
         """Raises KafkaUnavailable while Kafka is away."""
@@ -79,9 +81,9 @@ class InMemoryQueueStore:
 
     async def delete(self, name: str, *, over: str) -> None:
         self.check()
-        del self.logs[name]
+        self.logs.pop(name, None)
         if not over:
-            del self.topics[name]
+            self.topics.pop(name, None)
 
     async def count_partitions(self, over: str) -> int:
         if over not in self.topics:
@@ -127,6 +129,11 @@ class InMemoryCommandLog:
         found = self._stored.records[self._next :]
         self._next += len(found)
         return found
+
+    async def interrupt(self) -> None:
+        """Wakes the reader, so that it meets what is wrong now."""
+        self._stored.grow()
+        await asyncio.sleep(0.01)
 
     async def append(self, value: bytes) -> None:
         await asyncio.sleep(0)
@@ -183,13 +190,17 @@ class InMemoryItemLog:
     async def append(self, items: Sequence[ItemRecord]) -> list[int]:
         if self._store.is_away:
             return list(range(len(items)))
+        self.store_now(items)
+        return []
+
+    def store_now(self, items: Sequence[ItemRecord]) -> None:
+        """What the broker does with them."""
         for item in items:
             stored = ItemRecord(
                 value=item.value, id=item.id, append_ms=self._store.now_ms, headers=item.headers
             )
             min(self._stored.partitions, key=len).append(stored)
         self._stored.grow()
-        return []
 
     async def find(self, to: int | str) -> list[int]:
         if isinstance(to, str):
@@ -199,7 +210,7 @@ class InMemoryItemLog:
             for one in self._stored.partitions
         ]
 
-    async def settle(self, lowest: Sequence[int], keep_ms: int | None) -> None:
+    async def settle(self, lowest: Sequence[int], before_ms: int | None) -> None:
         self._store.committed[self._name] = list(lowest)
 
     def close(self) -> None:

@@ -187,7 +187,7 @@ def in_virtual_time(test: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         return loop.run(test())
     finally:
-        loop.run(_cancel_all(asyncio.all_tasks(loop)))
+        loop.run(cancel_all(asyncio.all_tasks(loop)))
         assert loop.unhandled == []
 
 
@@ -201,7 +201,8 @@ def virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, No
     return run
 
 
-async def _cancel_all(tasks: set[asyncio.Task[Any]]) -> None:
+async def cancel_all(tasks: set[asyncio.Task[Any]]) -> None:
+    """Ends these tasks."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

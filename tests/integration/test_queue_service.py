@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import signal
 import sys
 from asyncio.subprocess import Process
@@ -353,3 +354,36 @@ async def test_a_broker_that_restarts_loses_nothing(kafka_server: KafkaServer, n
 
     assert before
     assert [item["data"] for item in left] == list(range(3, 10))
+
+
+@pytest.mark.timeout(120)
+async def test_one_partition_keeps_the_order_of_the_puts(kafka: str, namespace: str) -> None:
+    """Strictly, without failures: by several workers, and many clients at once, in leases of any size."""
+    count = 600
+    async with on_kafka(kafka, namespace) as one, on_kafka(kafka, namespace) as two:
+        await one.call("PUT", "q", {"lease_s": 600})
+        for first in range(0, count, 20):
+            await random.choice((one, two)).put(*({"data": n} for n in range(first, first + 20)))
+        found: list[dict[str, Any]] = []
+
+        async def client(number: int) -> None:
+            at = (one, two)[number % 2]
+            while some := await at.lease(max=number % 7 + 1, wait_s=0.2):
+                found.extend(some)
+
+        await asyncio.gather(*map(client, range(20)))
+
+    # a lease is a record of the log: their order is the order in which items were handed out
+    leases = sorted(found, key=lambda item: [int(part) for part in item["receipt"].split("/")[::-1]])
+    assert [item["data"] for item in leases] == list(range(count))
+
+
+async def test_a_log_with_the_times_of_its_writers_is_refused(kafka: str, namespace: str) -> None:
+    """An operator has made it: leases would end by the clocks of workers."""
+    log = TopicSpec(name=Names(namespace).queue_log("q"), configs={"message.timestamp.type": "CreateTime"})
+    await ensure_topics(kafka, [log], 1)
+    async with on_kafka(kafka, namespace) as one:
+        refused = await one.http.put("/queues/q", json={})
+
+    assert refused.status_code == 422
+    assert "LogAppendTime" in refused.json()["detail"]

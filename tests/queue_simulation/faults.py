@@ -7,9 +7,11 @@ from functools import partial
 from tests.simulation.planting import PlantedFault
 
 _Fault = partial(PlantedFault, simulation="tests.queue_simulation")
+_WorkersFault = partial(PlantedFault, simulation="tests.queue_simulation.service", seeds=200)
 FOLD = "services/queue/core/fold.py"
 REPLICA = "services/queue/core/replica.py"
 SNAPSHOT = "services/queue/core/snapshot.py"
+WORKER = "services/queue/worker"
 
 FAULTS = (
     _Fault(
@@ -71,5 +73,48 @@ FAULTS = (
         file=SNAPSHOT,
         text="        if item.id:\n",
         instead="        if False:\n",
+    ),
+    _WorkersFault(
+        name="a worker that stood still hands out what is over",
+        file=f"{WORKER}/handing_out.py",
+        text="    if item is None or item.lease != leased.receipt.lease:\n        return False\n"
+        "    return engine.now_ms < item.until_ms\n",
+        instead="    return item is not None\n",
+    ),
+    _WorkersFault(
+        name="repeats are handed out",
+        file=f"{WORKER}/handing_out.py",
+        text="        return False\n    return engine.now_ms < item.until_ms\n",
+        instead="        return item is None\n    return engine.now_ms < item.until_ms\n",
+    ),
+    _WorkersFault(
+        name="exhausted items are done without a letter",
+        file=f"{WORKER}/burying.py",
+        text="if made and await letters.append(made):",
+        instead="if False:",
+    ),
+    _WorkersFault(
+        name="letters that are not stored pass for stored",
+        file=f"{WORKER}/burying.py",
+        text='raise KafkaUnavailable("the dead letters are not stored")',
+        instead="pass",
+    ),
+    _WorkersFault(
+        name="commands of one record get each other's answers",
+        file=f"{WORKER}/submissions.py",
+        text="some = answers[at : at + len(commands)]",
+        instead="some = answers[: len(commands)]",
+    ),
+    _WorkersFault(
+        name="the log is trimmed without a snapshot",
+        file=f"{WORKER}/engine.py",
+        text="for part in snapshot.parts:",
+        instead="for part in snapshot.parts[:0]:",
+    ),
+    _WorkersFault(
+        name="polls that were served count for ever",
+        file=f"{WORKER}/demand.py",
+        text="self._served -= count",
+        instead="pass",
     ),
 )

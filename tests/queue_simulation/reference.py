@@ -34,6 +34,8 @@ class Held:
     until: int
     attempts: int
     id: str = ""
+    is_back: bool = False
+    """Whether its holder gave it back."""
 
 
 @dataclass(slots=True)
@@ -70,7 +72,7 @@ class Reference:
             case Dead():
                 return [self._finish(receipt, "dead") for receipt in command.receipts]
             case Until():
-                return [self._put_off(receipt, command.ms) for receipt in command.receipts]
+                return [self._put_off(receipt, command) for receipt in command.receipts]
             case Seek():
                 self._seek(command)
         return None
@@ -84,7 +86,7 @@ class Reference:
             if len(got) == command.count:
                 break
             one = self.held[place]
-            one.lease = offset
+            one.lease, one.is_back = offset, False
             if 0 < self.settings.max_attempts <= one.attempts:
                 one.until = self.now + 30_000
                 buried.append(place)
@@ -131,10 +133,12 @@ class Reference:
         self._done(place, why)
         return True
 
-    def _put_off(self, receipt: Receipt, ms: int) -> bool:
+    def _put_off(self, receipt: Receipt, command: Until) -> bool:
         one = self._good(receipt)
         if one is not None:
-            one.until = self.now + ms
+            if command.is_unseen and not one.is_back:
+                one.attempts -= 1
+            one.until, one.is_back = self.now + command.ms, command.is_release
         return one is not None
 
     def _seek(self, command: Seek) -> None:

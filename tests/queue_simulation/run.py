@@ -153,8 +153,8 @@ class _Course:
     def _put_off(self) -> None:
         if some := self._some():
             self._receipts += [one for one in some if one not in self._receipts]
-            is_release = self._rng.random() < 0.5
-            self._worker().submit([Until(some, self._rng.choice([0, 5_000, 60_000]), is_release)])
+            how = self._rng.choice([(False, False), (True, False), (True, True)])
+            self._worker().submit([Until(some, self._rng.choice([0, 5_000, 60_000]), *how)])
 
     def _reject(self) -> None:
         if some := self._some():

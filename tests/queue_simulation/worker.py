@@ -1,7 +1,8 @@
 """One life of a worker with the real fold: it lags, loses answers, and dies; its clock is wrong.
 
-What it does with an answer is what services/queue/worker/leasing.py does: it closes gaps, enters ids, buries
-what has had all its attempts, hands out the rest, and stores snapshots.
+What it does with an answer is what services/queue/worker does: it closes gaps, enters ids, buries what has
+had all its attempts, hands out the rest, and stores snapshots. It is a stand-in, without tasks and timers, so
+that a hundred thousand runs take minutes; service.py runs the real workers.
 """
 
 from __future__ import annotations

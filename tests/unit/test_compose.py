@@ -36,6 +36,7 @@ FOREIGN = {"SPARK_LOCAL_IP"}
 """Variables in the services' environments that Spark reads, not Baton."""
 ADDRESSES = {
     *("BATON_KAFKA", "BATON_ZOOKEEPER", "BATON_HOST", "BATON_PORT", "BATON_PRIVATE_PORT"),
+    "BATON_QUEUE_URL",
     "BATON_CONTROL_OPEN",  # to whom it is open depends on where its port is published
 }
 """Settings that belong to the network of the containers: `baton.env` cannot change them."""

@@ -47,6 +47,7 @@ IMPORTED_BY = {
         "services/control/adapters/http_drain.py",
         "services/control/adapters/http_members.py",
         "services/control/adapters/http_producers.py",
+        "services/control/adapters/http_queues.py",
         "services/control/adapters/signed_requests.py",
         "services/control/adapters/spark_*.py",
     ),

@@ -33,7 +33,12 @@ OBJECTS: list[dict[str, Any]] = [
     for found in MERGED.load_all(file)
 ]
 KUSTOMIZATION: dict[str, Any] = MERGED.load(FOLDER / "kustomization.yaml")
-KINDS = {"consumer": "StatefulSet", "producer": "Deployment", "control": "Deployment"}
+KINDS = {
+    "consumer": "StatefulSet",
+    "producer": "Deployment",
+    "queue": "Deployment",
+    "control": "Deployment",
+}
 OF_THE_POD = {"metadata.name": "baton-x-0", "status.podIP": "10.0.0.7"}
 """What a pod's fields could be."""
 
@@ -134,6 +139,13 @@ def test_every_variable_is_a_setting_that_loads(service: str) -> None:
     assert settings.replication == 3
 
 
+def test_drivers_leave_no_dead_processes_behind() -> None:
+    """Process 1 of a shared namespace collects them. A consumer signals its process 1, and shares none."""
+    pods = {service: workload(service)["spec"]["template"]["spec"] for service in KINDS}
+
+    assert [service for service in KINDS if pods[service].get("shareProcessNamespace")] == ["control"]
+
+
 def test_a_member_is_named_after_its_pod() -> None:
     """So it gets its streams back after a restart; others reach it at its own address."""
     settings = settings_of("consumer")
@@ -157,12 +169,13 @@ def test_a_consumer_drains_before_it_is_killed() -> None:
     assert script == "kill -TERM 1 && tail --pid=1 -f /dev/null"
 
 
-def test_a_producer_answers_what_it_has_accepted() -> None:
+@pytest.mark.parametrize("service", ["producer", "queue"])
+def test_a_pod_answers_what_it_has_accepted(service: str) -> None:
     """It goes on while proxies still send to it, and then as long as Kafka may take."""
-    spec = workload("producer")["spec"]["template"]["spec"]
-    (_, pause) = container("producer")["lifecycle"]["preStop"]["exec"]["command"]
+    spec = workload(service)["spec"]["template"]["spec"]
+    (_, pause) = container(service)["lifecycle"]["preStop"]["exec"]["command"]
 
-    assert spec["terminationGracePeriodSeconds"] >= int(pause) + settings_of("producer").ack_timeout_s + 10
+    assert spec["terminationGracePeriodSeconds"] >= int(pause) + settings_of(service).ack_timeout_s + 10
 
 
 @pytest.mark.parametrize("service", KINDS)

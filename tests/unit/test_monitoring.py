@@ -37,6 +37,8 @@ DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "grafana/dashboards/baton.json"
 STORIES = sorted((DEPLOY / "prometheus/tests").glob("*.yml"))
 ALERTS = [rule for group in RULES["groups"] for rule in group["rules"]]
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+SCRAPED = {"job", "instance"}
+"""Labels that Prometheus gives to everything that it scrapes."""
 SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
 needs_promtool = pytest.mark.skipif(
     shutil.which("promtool") is None,
@@ -45,8 +47,8 @@ needs_promtool = pytest.mark.skipif(
 
 
 @functools.cache
-def metrics() -> dict[str, set[str]]:
-    """The names of all samples that each service can have, by its job."""
+def metrics() -> dict[str, dict[str, set[str]]]:
+    """The names of all samples that each service can have, with their labels, by its job."""
     view = small_baton().view()
     asyncio.run(view.step())
     registries = {
@@ -55,14 +57,18 @@ def metrics() -> dict[str, set[str]]:
         "queue": QueueMetrics(Queues(InMemoryQueueStore())).registry,
         "control": registry_for(view, InMemoryRunner(), EventFeed()),
     }
-    return {job: set(names_in(registry)) for job, registry in registries.items()}
+    return {job: dict(samples_in(registry)) for job, registry in registries.items()}
 
 
-def names_in(registry: CollectorRegistry) -> Iterator[str]:
-    """The names of the samples of each metric, whether or not it has any yet."""
+def samples_in(registry: CollectorRegistry) -> Iterator[tuple[str, set[str]]]:
+    """The names and labels of the samples of each metric, whether or not it has any yet."""
     metric: Metric
     for metric in registry.collect():
-        yield from (f"{metric.name}{suffix}" for suffix in SUFFIXES[metric.type])
+        own = set(getattr(metric, "_labelnames", ()))
+        # Prometheus keeps a label that it gives itself, and renames ours
+        labels = {f"exported_{name}" if name in SCRAPED else name for name in own}
+        for suffix in SUFFIXES[metric.type]:
+            yield f"{metric.name}{suffix}", labels | ({"le"} if suffix == "_bucket" else set()) | SCRAPED
 
 
 def selectors_in(expression: str) -> list[tuple[str, str | None]]:
@@ -73,6 +79,21 @@ def selectors_in(expression: str) -> list[tuple[str, str | None]]:
     """
     found = re.findall(r'\b(baton_[a-z_]+)(?:\{(?:[^}]*\bjob="(\w+)")?[^}]*\})?', expression)
     return [(name, job or None) for name, job in found]
+
+
+def labels_in(expression: str) -> set[str]:
+    """The labels that an expression selects or sums by, besides those that it makes itself.
+
+    >>> sorted(labels_in('sum by (a, b) (baton_x{c="d", e=~"f"})'))
+    ['a', 'b', 'c', 'e']
+    """
+    made = set(re.findall(r'label_replace\(.*?, "(\w+)", "\$1"', expression))
+    read = set(re.findall(r'label_replace\(.*?, "\w+", "\$1", "(\w+)"', expression))
+    summed = {
+        name.strip() for names in re.findall(r"\bby \(([^)]*)\)", expression) for name in names.split(",")
+    }
+    chosen = set(re.findall(r'[{,]\s*(\w+)\s*(?:=~|!~|!=|=)"', expression))
+    return (summed | chosen | read) - made
 
 
 EXPRESSIONS = {
@@ -95,6 +116,19 @@ def test_expressions_are_about_metrics_that_exist() -> None:
     }
 
     assert unknown == set()
+
+
+@pytest.mark.parametrize("title", [title for title in EXPRESSIONS if "ALERTS" not in EXPRESSIONS[title]])
+def test_expressions_use_labels_that_their_metrics_have(title: str) -> None:
+    """One that does not exist selects nothing, or sums everything into one line."""
+    known = {
+        label
+        for name, job in selectors_in(EXPRESSIONS[title])
+        for samples in ([metrics()[job]] if job else metrics().values())
+        for label in samples.get(name, ())
+    }
+
+    assert labels_in(EXPRESSIONS[title]) <= known | SCRAPED
 
 
 def test_expressions_ask_for_jobs_that_are_scraped() -> None:

@@ -1,4 +1,4 @@
-"""Checks of Baton's own processes: does control answer, do its members and producers, and on which clocks?
+"""Checks of Baton's own processes: does control answer, do members, producers and queues, on which clocks?
 
 The clocks matter: members refuse requests of each other that seem a minute old or young, and a fragment
 whose time lies ahead of Kafka's clock is not believed.
@@ -38,6 +38,21 @@ async def check_control(url: str) -> list[Finding]:
     if not producers["producers"]:
         findings.append(wrong("producers", "there are none, so nobody accepts fragments", "start a producer"))
     return findings + list(await asyncio.gather(*map(_check_clock, others)))
+
+
+async def check_queues(url: str) -> list[Finding]:
+    """Whether a queue worker answers control, and what the queues hold. Raises Unavailable."""
+    async with connect_to_control(url) as control:
+        rows = (await control.pages("/queues", "queues", "queue"))["queues"]
+    if any(row["ready"] is None for row in rows):
+        todo = "look at their processes, and at BATON_QUEUE_URL and BATON_QUEUE_KEY_FILE of control"
+        return [wrong("queues", "no queue worker answers control", todo)]
+    dead = {row["queue"]: row["dead"] for row in rows if row["dead"]}
+    findings = [ok("queues", f"there are {len(rows)}, none with dead letters")] if not dead else []
+    return findings + [
+        wrong(f"queue {queue}", f"it has {count:,} dead letters", f"once mended: baton queue redrive {queue}")
+        for queue, count in dead.items()
+    ]
 
 
 def judge_view(stale_ms: int) -> Finding:

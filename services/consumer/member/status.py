@@ -51,6 +51,7 @@ def member_status(
     """The body of `GET /status`; `joined` is empty until the member has joined."""
     member = joined[0] if joined else None
     session_id = member.coordinator.session_id if member is not None else None
+    lease = member.coordinator.lease if member is not None else None
     workers = member.workers if member is not None else []
     return {
         "id": member_id,
@@ -60,6 +61,7 @@ def member_status(
         "state": member.state if member is not None else "joining",
         "since": node.since,
         "lease_ms": member.lease_ms if member is not None else 0,
+        "lease_length_ms": None if lease is None else int(lease.length_s * 1000),
         "zookeeper_session": hex(session_id) if session_id is not None else None,
         "paused": member is not None and member.is_paused,
         "rates": rates.now(workers),

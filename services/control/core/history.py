@@ -1,8 +1,7 @@
 """An hour of a group's numbers: one sample every 15 s, as control keeps it and as the topic stores it.
 
-Pure. Time is divided into slots of STEP_MS, counted from 1970, so the samples of two controls meet in the
-same slots; of two samples for one slot the one that knows more stays. `live/history.py` takes and restores
-them.
+Pure. Of two samples for one slot (`hour.py`) the one that knows more stays. `live/history.py` takes and
+restores them.
 """
 
 from __future__ import annotations
@@ -15,19 +14,14 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from services.control.core.hour import STEP_MS, Column, Hour, Number, Rank, slot_of
 from services.control.core.report import totals_of
 from services.control.core.rows import ProducerRow, StreamRow
 from shared.errors import InvalidInput
 
-STEP_MS: Final = 15_000
-SLOTS: Final = 240
-"""An hour."""
 MAX_SAMPLE_BYTES: Final = 512 * 1024
 """Above any sample of 4,096 streams; bounds what a foreign record can make control do."""
 MAX_STREAMS: Final = 4096
-
-Number = float | None
-Column = Annotated[list[Number], Meta(description="one number per step; null: unknown")]
 
 
 class GroupSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,15 +78,6 @@ class StreamHistory(msgspec.Struct, frozen=True, kw_only=True):
     lag: Column
     rate: Annotated[Column, Meta(description="records appended per second")]
     open_sessions: Column
-
-
-def slot_of(at_ms: int) -> int:
-    """The begin of the slot that this moment lies in.
-
-    >>> slot_of(15_000), slot_of(29_999)
-    (15000, 15000)
-    """
-    return at_ms // STEP_MS * STEP_MS
 
 
 def sample_of(
@@ -173,7 +158,6 @@ def parse_sample(raw: bytes) -> Sample:
 class _Kept(msgspec.Struct, frozen=True):
     """A sample in memory: the streams' numbers as arrays, with NaN for None (24 KB for 1,000 streams)."""
 
-    rank: tuple[int, str]
     totals: GroupSample
     lag: array[float]
     rate: array[float]
@@ -184,37 +168,22 @@ class HistoryRing:
     """The samples of all groups in the last SLOTS slots."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, dict[int, _Kept]] = {}
+        self._hour: Hour[_Kept] = Hour()
 
     def __repr__(self) -> str:
-        return f"<HistoryRing of {len(self._groups)} groups>"
+        return f"<HistoryRing of {len(self._hour)} groups>"
 
     def add(self, sample: Sample, now_ms: int) -> None:
         """Keeps the sample, unless it is older than an hour, of the future, or knows less than the kept one.
 
         Samples may come in any order, and more than once. Drops what is older than an hour.
         """
-        oldest = slot_of(now_ms) - SLOTS * STEP_MS  # one more, until this slot has its sample
-        for group in [name for name, slots in self._groups.items() if max(slots) < oldest]:
-            del self._groups[group]
-        if not oldest <= sample.at <= now_ms:
-            return
-        slots = self._groups.setdefault(sample.group, {})
-        for at in [at for at in slots if at < oldest]:
-            del slots[at]
-        known = slots.get(sample.at)
-        if known is None or known.rank < _rank(sample):
-            slots[sample.at] = _Kept(
-                _rank(sample),
-                sample.totals,
-                _array(sample.lag),
-                _array(sample.rate),
-                _array(sample.open_sessions),
-            )
+        kept = _Kept(sample.totals, _array(sample.lag), _array(sample.rate), _array(sample.open_sessions))
+        self._hour.add(sample.group, sample.at, _rank(sample), kept, now_ms)
 
     def of_group(self, group: str, now_ms: int) -> GroupHistory:
         """The hour up to now; nulls only, if nothing is known of the group."""
-        first, kept = self._hour(group, now_ms)
+        first, kept = self._hour.of(group, now_ms)
         refused = [one.totals.refused_per_s if one else None for one in kept]
         reasons = sorted({reason for one in refused if one for reason in one})
 
@@ -241,7 +210,7 @@ class HistoryRing:
 
     def of_stream(self, group: str, stream: int, now_ms: int) -> StreamHistory:
         """The hour up to now; nulls only, if nothing is known of the stream."""
-        first, kept = self._hour(group, now_ms)
+        first, kept = self._hour.of(group, now_ms)
 
         def column(values: Callable[[_Kept], array[float]]) -> list[Number]:
             return [_number(values(one), stream) if one else None for one in kept]
@@ -256,16 +225,8 @@ class HistoryRing:
             open_sessions=column(lambda one: one.open_sessions),
         )
 
-    def _hour(self, group: str, now_ms: int) -> tuple[int, list[_Kept | None]]:
-        """The begin of the hour, and its slots, None for those without a sample."""
-        slots, last = self._groups.get(group, {}), slot_of(now_ms)
-        if last not in slots:
-            last -= STEP_MS  # the sample of this slot is still to come
-        first = last - (SLOTS - 1) * STEP_MS
-        return first, [slots.get(at) for at in range(first, last + 1, STEP_MS)]
 
-
-def _rank(sample: Sample) -> tuple[int, str]:
+def _rank(sample: Sample) -> Rank:
     """Which of two samples for one slot stays: the one with more known numbers, else by the writer's name."""
     totals = sample.totals
     of_group = [getattr(totals, name) for name in GroupSample.__struct_fields__]

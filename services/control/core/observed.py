@@ -50,6 +50,7 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
 class MemberStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A member's answer to `GET /status`; `lease_ms` is what remains of its lease.
 
+    `lease_length_ms`: the whole lease; None while it has none, and from a member of an earlier version.
     `paused`: whether it reads nothing because its group is paused; None from a member that knows no pauses.
     """
 
@@ -58,6 +59,7 @@ class MemberStatus(msgspec.Struct, frozen=True, kw_only=True):
     state: str = "active"
     since: int = 0
     lease_ms: float = 0.0
+    lease_length_ms: float | None = None
     zookeeper_session: str | None = None
     paused: bool | None = None
     rates: Rates = Rates()

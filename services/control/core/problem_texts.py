@@ -31,6 +31,11 @@ NO_PRODUCERS: Final[Text] = (
     "Start one: `python -m services.producer`.",
 )
 
+SILENT_QUEUES: Final[Text] = (
+    "No queue worker answers: control does not know how the queues are.",
+    "Look at the workers' processes, and at `BATON_QUEUE_URL` and `BATON_QUEUE_KEY_FILE` of control.",
+)
+
 _STREAMS: Final[Mapping[str, tuple[str, str, str]]] = {
     "stream-rewind": (
         "stands still: its log or its head is not the one that it has read",
@@ -183,6 +188,23 @@ def refusals(producer: str, reason: str, per_s: float) -> Text:
     rate = f"{per_s:,.1f}" if per_s >= 0.1 else "less than 0.1"
     other = _REJECTED if reason in FRAGMENT_REASONS else _OTHER_REFUSAL
     return f"Producer {producer} refuses {rate} a second: {reason}.", _REFUSALS.get(reason, other)
+
+
+def dead_letters(queue: str, dead: int) -> Text:
+    """Items of a queue that nobody could work on."""
+    return (
+        f"Queue {queue} has {count(dead, 'dead letter', 'dead letters')}.",
+        f"Its page shows why. Once the reason is gone, `baton queue redrive {queue}` puts them back.",
+    )
+
+
+def old_items(queue: str, ready: int, age_s: float) -> Text:
+    """A queue whose items wait for long."""
+    waiting = count(ready, "item is", "items are")
+    return (
+        f"{waiting} ready in queue {queue}, the oldest for {time_text(age_s)}.",
+        f"Start more clients of {queue}, or look at what those that run wait for.",
+    )
 
 
 def lake_lost(records: int) -> Text:

@@ -16,6 +16,7 @@ from msgspec import Meta
 from services.control.core import problem_texts as texts
 from services.control.core.freshness import FreshnessRow
 from services.control.core.last_runs import LastAudit
+from services.control.core.queues import QueueRow
 from services.control.core.rows import MemberRow, ProducerRow, StreamRow
 from services.control.core.runs import Run
 
@@ -37,6 +38,9 @@ Kind = Literal[
     "member-silent",
     "stream-behind",
     "refusals",
+    "queues-silent",
+    "dead-letters",
+    "queue-old",
     "run-failed",
     "member-draining",
     "no-producers",
@@ -53,6 +57,8 @@ GRACE_MS: Mapping[Kind, int] = {
     "member-draining": 120_000,
 }
 """How long something lasts before it is a problem: a handover, a restart and a drain are none."""
+OLD_S = 3_600.0
+"""An item that is ready for longer than this is a problem: nobody works on its queue, or too few."""
 MOST_REASONS = 3
 """Reasons that are reported one by one; with more, the streams are one problem without a reason."""
 LEAST_HELD = 1_000
@@ -74,6 +80,7 @@ class ProblemRow(msgspec.Struct, frozen=True, kw_only=True):
     producer: str | None = None
     reason: Annotated[str | None, Meta(description="of a refusal, or of a stream's failure")] = None
     run: str | None = None
+    queue: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +88,8 @@ class Facts:
     """What control knows of one group. `rows` and `members` are empty while the cluster has not been read.
 
     `is_read`: whether it has. `first`: the first offset of each stream's log. `cut`: by stream, the offsets
-    that retention took too early. `failed`: the last run of each job whose last run failed.
+    that retention took too early. `failed`: the last run of each job whose last run failed. `queues`: all
+    queues, which belong to no group.
     """
 
     complaints: Sequence[str] = ()
@@ -95,12 +103,13 @@ class Facts:
     lake: FreshnessRow | None = None
     last_audit: LastAudit | None = None
     failed: Sequence[Run] = ()
+    queues: Sequence[QueueRow] = ()
 
 
 def problems_in(facts: Facts) -> list[ProblemRow]:
     """All that is wrong, in no order, without its time."""
     found = [_problem("source-unread", texts.source(complaint)) for complaint in facts.complaints]
-    found += _of_the_jobs(facts)
+    found += [*_of_the_jobs(facts), *_of_the_queues(facts.queues)]
     if facts.is_read:
         found += [*_of_the_group(facts), *_of_the_streams(facts), *_of_the_processes(facts)]
     return found
@@ -190,6 +199,17 @@ def _of_the_processes(facts: Facts) -> Iterable[ProblemRow]:
             yield _problem("refusals", text, "warn", producer=producer.id, reason=reason)
 
 
+def _of_the_queues(rows: Sequence[QueueRow]) -> Iterable[ProblemRow]:
+    if any(row.depth is None for row in rows):
+        yield _problem("queues-silent", texts.SILENT_QUEUES, "warn")
+    for row in rows:
+        if row.dead:
+            yield _problem("dead-letters", texts.dead_letters(row.queue, row.dead), "warn", queue=row.queue)
+        if row.ready and (row.oldest_age_s or 0.0) > OLD_S:
+            text = texts.old_items(row.queue, row.ready, row.oldest_age_s or 0.0)
+            yield _problem("queue-old", text, "warn", queue=row.queue)
+
+
 def _of_the_jobs(facts: Facts) -> Iterable[ProblemRow]:
     lake, audit = facts.lake, facts.last_audit
     if lake is not None and lake.lost_records:
@@ -209,7 +229,9 @@ def _of_the_jobs(facts: Facts) -> Iterable[ProblemRow]:
 def _identity(problem: ProblemRow) -> tuple[str | None, ...]:
     """What makes it the same problem although its numbers change."""
     about = problem.what if problem.kind == "source-unread" else None
-    return problem.kind, problem.member, problem.producer, problem.reason, problem.run, about
+    return (
+        *(problem.kind, problem.member, problem.producer, problem.reason, problem.run, problem.queue, about),
+    )
 
 
 class ProblemLog:

@@ -235,6 +235,7 @@ def _member_rows(observed: Observed) -> list[MemberRow]:
                     rates=fresh.rates if fresh else None,
                     paused=fresh.paused if fresh else None,
                     lease_ms=fresh.lease_ms if fresh else None,
+                    lease_length_ms=fresh.lease_length_ms if fresh else None,
                     zookeeper_session=status.zookeeper_session if status else None,
                     answers=answers,
                 )

@@ -97,6 +97,9 @@ class MemberRow(msgspec.Struct, frozen=True, kw_only=True):
     rates: Annotated[Rates | None, Meta(description=f"what it reads and closes; {SILENT}")]
     paused: Annotated[bool | None, Meta(description=f"reads nothing, as its group is paused; {SILENT}")]
     lease_ms: Annotated[float | None, Meta(description=f"what remains of its lease; {SILENT}")]
+    lease_length_ms: Annotated[
+        float | None, Meta(description=f"its whole lease, right after ZooKeeper has answered; {SILENT}")
+    ]
     zookeeper_session: str | None
     answers: Annotated[bool, Meta(description="whether it answered the last request for its status")]
 

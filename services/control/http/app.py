@@ -13,18 +13,20 @@ from dataclasses import dataclass
 from typing import Final
 
 import prometheus_client
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from services.control.core.freshness import FreshnessRow
 from services.control.http.api import cluster, events, jobs, login, lookup, streams, tables
 from services.control.http.api import history as history_api
 from services.control.http.api import operations as operations_api
 from services.control.http.api import problems as problems_api
+from services.control.http.api import queues as queues_api
 from services.control.http.api.access.access import Access
 from services.control.http.api.access.gate import Gate
+from services.control.http.api.bodies import check_query
 from services.control.http.api.guard import Guard
 from services.control.http.api.openapi import complete_document
-from services.control.http.api.pages import MISDIRECTED, REFUSED
+from services.control.http.api.pages import BAD_QUERY, MISDIRECTED, REFUSED
 from services.control.http.console.action_pages import ActionPages, action_pages_routes
 from services.control.http.console.assets import Assets
 from services.control.http.console.job_pages import JobPages, job_pages_routes
@@ -32,6 +34,7 @@ from services.control.http.console.live import LiveHub
 from services.control.http.console.look_up import look_up_routes
 from services.control.http.console.overview_page import overview_routes
 from services.control.http.console.pages import Pages
+from services.control.http.console.queue_pages import QueuePages, queue_pages_routes
 from services.control.http.console.routes import Console, console_routes
 from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
@@ -40,6 +43,8 @@ from services.control.live.history import History
 from services.control.live.lookup import LookUp
 from services.control.live.operations import Operations
 from services.control.live.problems import Problems
+from services.control.live.queue_history import QueueHours
+from services.control.live.queues import Queues
 from services.control.live.scheduler import Scheduler
 from services.control.ports import JobRunner, TableSource
 from shared.service.api_docs import NO_DOCS, install_docs
@@ -47,6 +52,7 @@ from shared.service.http import HeadAnswers, install_health, install_problems
 
 RESOURCES: Final = (
     *(streams, cluster, events, operations_api, jobs, tables, lookup, login, history_api, problems_api),
+    queues_api,
 )
 
 
@@ -65,6 +71,8 @@ class Parts:
     freshness: Callable[[], list[FreshnessRow]]
     history: History
     problems: Problems
+    queues: Queues
+    queue_hours: QueueHours
     scheduler: Scheduler
     registry: prometheus_client.CollectorRegistry
 
@@ -75,7 +83,8 @@ def create_app(parts: Parts, *, hosts: Iterable[str], access: Access) -> FastAPI
         title="Baton control",
         description="Who owns which stream, how far it is, and the operations and jobs on it.",
         version="1",
-        responses=MISDIRECTED | REFUSED,
+        responses=BAD_QUERY | MISDIRECTED | REFUSED,
+        dependencies=[Depends(check_query)],
         **NO_DOCS,
     )
     app.add_middleware(HeadAnswers)
@@ -102,11 +111,12 @@ def create_app(parts: Parts, *, hosts: Iterable[str], access: Access) -> FastAPI
     app.include_router(lookup.lookup_routes(parts.look_up))
     app.include_router(history_api.history_routes(parts.history))
     app.include_router(problems_api.problems_routes(parts.problems))
+    app.include_router(queues_api.queues_routes(parts.queues, parts.queue_hours))
     _install_console(app, parts, assets, is_read_only=access.is_read_only)
     complete_document(
         app,
         answered=[struct for resource in RESOURCES for struct in resource.ANSWERED],
-        taken=[operations_api.OperationRequest],
+        taken=[operations_api.OperationRequest, queues_api.QueueActRequest],
     )
     return app
 
@@ -120,6 +130,7 @@ def _install_console(app: FastAPI, parts: Parts, assets: Assets, *, is_read_only
         parts.problems,
         parts.look_up,
         Pages(assets),
+        queues=parts.queues.known,
         is_read_only=is_read_only,
     )
     app.include_router(console_routes(console, assets))
@@ -128,4 +139,5 @@ def _install_console(app: FastAPI, parts: Parts, assets: Assets, *, is_read_only
     app.include_router(
         job_pages_routes(console, JobPages(console, parts.runner, parts.scheduler, parts.actions))
     )
+    app.include_router(queue_pages_routes(console, QueuePages(console, parts.queues, parts.queue_hours)))
     app.include_router(action_pages_routes(console, ActionPages(console, parts.operations)))

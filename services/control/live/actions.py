@@ -40,6 +40,20 @@ class Actions:
             )
         )
 
+    def report_queue(self, queue: str, what: str, cause: Cause) -> None:
+        """Something that was done to a queue, which belongs to no group."""
+        self._emit(
+            Event(
+                at=self._wall_ms(),
+                group="",
+                kind="action",
+                queue=queue,
+                who=cause.who,
+                what=what,
+                why=cause.reason,
+            )
+        )
+
     def report_run(self, run: Run, cause: Cause, what: str) -> None:
         """A run that was started or cancelled."""
         self._emit(

@@ -44,7 +44,11 @@ class UnknownGroup(NotFound):
 
 
 class UnknownStream(NotFound):
-    """There is no stream of that number."""
+    """There is no stream of that number; `count` is how many there are."""
+
+    def __init__(self, stream: int, count: int) -> None:
+        known = f"there are 0 … {count - 1}" if count else "there are none yet"
+        super().__init__(f"there is no stream {stream}; {known}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,8 +161,7 @@ class ClusterView:
         """All that is known of one stream. Raises UnknownGroup, UnknownStream, Unavailable."""
         count = len(self.streams(group).rows)
         if not 0 <= stream < count:
-            known = f"there are 0 … {count - 1}" if count else "there are none yet"
-            raise UnknownStream(f"there is no stream {stream}; {known}")
+            raise UnknownStream(stream, count)
         row = self._served.report.streams[group][stream]
         return stream_detail(self._served.observed, group, row, self._names.fragments(stream))
 

@@ -12,16 +12,15 @@ from collections.abc import Callable, Iterable
 
 from services.control.core.freshness import FreshnessRow
 from services.control.core.history import (
-    STEP_MS,
     GroupHistory,
     HistoryRing,
-    Number,
     StreamHistory,
     encode_sample,
     parse_sample,
     sample_of,
     sessions_between,
 )
+from services.control.core.hour import STEP_MS, Number
 from services.control.core.rows import StreamRow
 from services.control.live.cluster_view import ClusterView
 from shared.errors import InvalidInput, Unavailable

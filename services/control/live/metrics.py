@@ -97,11 +97,15 @@ class _JobMetrics(Collector):
         succeeded = GaugeMetricFamily(
             "baton_schedule_success_timestamp_seconds", "When a round last succeeded", labels=["schedule"]
         )
+        periods = GaugeMetricFamily(
+            "baton_schedule_period_seconds", "Time from one round to the next", labels=["schedule"]
+        )
         for row in self._schedules():
+            periods.add_metric([row.name], row.every_s)
             failures.add_metric([row.name], row.failures)
             if row.succeeded_at is not None:
                 succeeded.add_metric([row.name], row.succeeded_at / 1000)
-        yield from (failures, succeeded)
+        yield from (failures, succeeded, periods)
 
 
 def _records(row: FreshnessRow) -> float:

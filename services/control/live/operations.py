@@ -227,7 +227,7 @@ class Operations:
     def _situation(self, wish: Wish) -> Situation:
         view = self._view.group(wish.group).view
         if wish.stream is not None and wish.stream >= view.count:
-            raise UnknownStream(f"there is no stream {wish.stream}; there are 0 … {view.count - 1}")
+            raise UnknownStream(wish.stream, view.count)
         situation = situation_in(self._view.served(with_offsets=False).observed, wish.group)
         check(wish, situation.view)
         self._effects.check_answers(wish)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from services.control.core.freshness import FreshnessRow
 from services.control.core.last_runs import LastAudit, failed_last, last_audit, last_audit_run
 from services.control.core.problems import Facts, ProblemLog, ProblemRow, problems_in
+from services.control.core.queues import QueueRow
 from services.control.core.report import owner_statuses
 from services.control.core.runs import Run
 from services.control.live.cluster_view import ClusterView, Served
@@ -41,11 +42,13 @@ class Problems:
         runner: JobRunner,
         freshness: Callable[[], list[FreshnessRow]],
         *,
+        queues: Callable[[], Sequence[QueueRow]] = tuple,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._view = view
         self._runner = runner
         self._freshness = freshness
+        self._queues = queues
         self._now_ms = now_ms
         self._logs: dict[str, ProblemLog] = {}
         self._audits: dict[str, LastAudit] = {}
@@ -85,6 +88,7 @@ class Problems:
             lake=lake,
             last_audit=audit,
             failed=failed_last(runs, group),
+            queues=self._queues(),
         )
         with contextlib.suppress(Unavailable):
             facts = _with_cluster(facts, self._view.served(with_offsets=False), group)

@@ -36,7 +36,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The settings of a queue. `rules`, `over` and `partitions` are fixed at its creation.
 
     `over`: the existing topic whose records are the items; "": a topic of its own. `max_attempts`: after so
-    many leases an item is a dead letter; 0: never. `keep_ms`: how long done items stay in a topic of its own.
+    many leases an item is a dead letter; 0: never. `keep_ms`: how long items stay in a topic of its
+    own once they are put; longer while they are not done.
     """
 
     rules: int = RULES
@@ -85,11 +86,20 @@ class Dead(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="dead"):
 
 
 class Until(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="until"):
-    """The leases end in `ms` from now: extended, or `is_release`: given back, to be leased again then."""
+    """The leases end in `ms` from now: extended, or `is_release`: given back, to be leased again then.
+
+    `is_unseen`: no client has had the items, so these leases do not count as attempts.
+    """
 
     receipts: tuple[Receipt, ...]
     ms: Natural
     is_release: bool = False
+    is_unseen: bool = False
+
+
+def given_back(receipts: Sequence[Receipt]) -> Until:
+    """Gives back what no client has seen, so that it can be leased again at once."""
+    return Until(tuple(receipts), 0, is_release=True, is_unseen=True)
 
 
 class Seek(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="seek"):

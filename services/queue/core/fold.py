@@ -229,6 +229,7 @@ def _put_off(state: QueueState, command: Until) -> Answer:
             stale.append(index)
             continue
         state.counts.released += command.is_release
+        item.attempts -= command.is_unseen and not item.is_released
         item.is_released = command.is_release
         state.open.put_off(item, state.now_ms + command.ms)
     return ReceiptsAnswer(tuple(stale))

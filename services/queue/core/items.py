@@ -20,6 +20,8 @@ from shared.model.nesting import MAX_NESTING, is_too_deep
 
 MAX_ITEM_BYTES = 1024 * 1024
 MAX_POSTED = 2_500
+MAX_KEPT_ID_BYTES = 256
+"""Of the id in a record's header: those of dead letters begin with the name of their queue."""
 _BOM = b"\xef\xbb\xbf"
 _ID, _ITEM = "id", "item"
 """Headers: the item's id; in a dead letter, the id that the item had."""
@@ -113,8 +115,8 @@ def headers_of(record: ItemRecord) -> list[tuple[str, bytes]]:
 
 def read_record(value: bytes | None, headers: Sequence[tuple[str, bytes]], append_ms: int) -> ItemRecord:
     """The item in a record of any topic; a record without a value is an item of no bytes."""
-    texts = {name: (data or b"").decode(errors="replace") for name, data in headers}
-    id_ = texts.pop(_ID, "")
+    texts = {name: (data or b"").decode(errors="replace") for name, data in headers if name != _ID}
+    id_ = next((_read_id(data or b"") for name, data in headers if name == _ID), "")
     return ItemRecord(value=value or b"", id=id_, append_ms=append_ms, headers=texts)
 
 
@@ -131,6 +133,14 @@ def redriven(letter: ItemRecord) -> ItemRecord:
     headers: Mapping[str, str] = letter.headers
     kept = {name: text for name, text in headers.items() if name not in ("attempts", "why", _ITEM)}
     return ItemRecord(value=letter.value, id=headers.get(_ITEM, letter.id), headers=kept)
+
+
+def _read_id(data: bytes) -> str:
+    """The id in a header; "" if it cannot be one: commands hold ids, and two bad ones could read the same."""
+    try:
+        return data.decode() if len(data) <= MAX_KEPT_ID_BYTES else ""
+    except UnicodeDecodeError:
+        return ""
 
 
 def _parse(raw: bytes) -> ItemRecord:

@@ -12,7 +12,7 @@ import msgspec
 
 from services.queue.core.commands import QueueSettings
 from services.queue.core.known_ids import KnownIds
-from services.queue.core.open_items import OpenItems
+from services.queue.core.open_items import OpenItems, Place
 
 MAX_OPEN = 20_000
 """Open items at most; beyond that only what comes back is leased."""
@@ -58,6 +58,18 @@ class QueueState:
         for item in self.open:
             lowest[item.partition] = min(lowest[item.partition], item.offset)
         return lowest
+
+    def oldest_open(self, ends: Sequence[int], most: int) -> list[Place]:
+        """Where about `most` items lie that are not done, the first ones of each partition below `ends`."""
+        share = -(-most // max(1, len(self.frontier)))
+        opened: list[list[int]] = [[] for _ in self.frontier]
+        for item in self.open:
+            opened[item.partition].append(item.offset)
+        return [
+            (number, offset)
+            for number, (first, end) in enumerate(zip(self.frontier, ends, strict=True))
+            for offset in [*sorted(opened[number])[:share], *range(first, min(end, first + share))][:share]
+        ]
 
     def count_new(self, ends: Sequence[int]) -> int:
         """How many offsets below `ends` were never leased."""

@@ -28,38 +28,40 @@ from services.queue.worker.queues import Queues
 from shared.errors import InvalidInput, NotFound
 from shared.model.fragments import FragmentRejected, parse_rfc3339
 
+MAX_TIME_MS = 253_402_300_799_999
 
-def queue_routes(queues: Queues) -> APIRouter:
-    """The routes of `/queues` and `/queues/{queue}`."""
-    router = APIRouter(prefix="/queues", tags=["queues"])
 
-    @router.get("", summary="All queues", **described(None, ShownQueues))
-    async def list_queues() -> Response:
+class QueueHandlers:
+    """Answers the requests that concern a queue as a whole."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+
+    async def list_queues(self) -> Response:
+        """All queues."""
         found = []
-        for name in queues.names:
+        for name in self._queues.names:
             with contextlib.suppress(NotFound, QueueRefused):  # it is being created or deleted, or is too new
-                found.append(await shown_queue(await queues.find(name)))
+                found.append(await shown_queue(await self._queues.find(name)))
         return shown(ShownQueues(queues=found))
 
-    @router.get("/{queue}", summary="A queue", **described(None, ShownQueue))
-    async def show(queue: str) -> Response:
-        return shown(await shown_queue(await queues.find(queue)))
+    async def show(self, queue: str) -> Response:
+        """One queue."""
+        return shown(await shown_queue(await self._queues.find(queue)))
 
-    @router.put(
-        "/{queue}", summary="Create a queue, or change its settings", **described(PutQueue, ShownQueue)
-    )
-    async def put(queue: str, request: Request) -> Response:
+    async def put(self, queue: str, request: Request) -> Response:
+        """Creates a queue, or changes its settings."""
         asked = parse(await small_body(request), PutQueue)
-        return shown(await shown_queue(await queues.put(queue, asked.changes())))
+        return shown(await shown_queue(await self._queues.put(queue, asked.changes())))
 
-    @router.delete("/{queue}", summary="Delete a queue and its dead letters", **described(None, Deleted))
-    async def delete(queue: str) -> Response:
-        await queues.delete(queue)
+    async def delete(self, queue: str) -> Response:
+        """Deletes a queue and its dead letters."""
+        await self._queues.delete(queue)
         return shown(Deleted())
 
-    @router.post("/{queue}/purge", summary="Drop all items", **described(PurgeQueue, Ready))
-    async def purge(queue: str, request: Request) -> Response:
-        leasing = await queues.find(queue)
+    async def purge(self, queue: str, request: Request) -> Response:
+        """Drops all items."""
+        leasing = await self._queues.find(queue)
         asked = parse(await small_body(request), PurgeQueue)
         to = await leasing.items.find("latest")
         if asked.dry_run:
@@ -67,25 +69,40 @@ def queue_routes(queues: Queues) -> APIRouter:
             return shown(Ready(ready=status.ready + status.leased + status.waiting))
         return shown(Ready(ready=(await leasing.seek(to, drop=True)).ready))
 
-    @router.post("/{queue}/seek", summary="Go on at another place", **described(SeekQueue, Ready))
-    async def seek(queue: str, request: Request) -> Response:
-        leasing = await queues.find(queue)
+    async def seek(self, queue: str, request: Request) -> Response:
+        """Goes on at another place."""
+        leasing = await self._queues.find(queue)
         asked = parse(await small_body(request), SeekQueue)
         to = await _offsets(leasing, asked)
         if asked.dry_run:
-            return shown(
-                Ready(ready=_ready_after(leasing.engine.state, to, await leasing.items.find("latest")))
-            )
+            ends = await leasing.items.find("latest")
+            return shown(Ready(ready=_ready_after(leasing.engine.state, to, ends)))
         return shown(Ready(ready=(await leasing.seek(to)).ready))
 
-    @router.post("/{queue}/redrive", summary="Put the dead letters back", **described(PurgeQueue, Ready))
-    async def redrive(queue: str, request: Request) -> Response:
-        leasing = await queues.find(queue)
+    async def redrive(self, queue: str, request: Request) -> Response:
+        """Puts the dead letters back."""
+        leasing = await self._queues.find(queue)
         asked = parse(await small_body(request), PurgeQueue)
         if asked.dry_run:
             return shown(Ready(ready=leasing.engine.status().ready + leasing.dead.engine.status().ready))
         return shown(Ready(ready=(await leasing.redrive()).ready))
 
+
+def queue_routes(handlers: QueueHandlers) -> APIRouter:
+    """The routes of `/queues` and `/queues/{queue}`."""
+    router = APIRouter(prefix="/queues", tags=["queues"])
+    own = "/{queue}"
+    router.get("", summary="All queues", **described(None, ShownQueues))(handlers.list_queues)
+    router.get(own, summary="A queue", **described(None, ShownQueue))(handlers.show)
+    change = "Create a queue, or change its settings"
+    router.put(own, summary=change, **described(PutQueue, ShownQueue))(handlers.put)
+    forget = "Delete a queue and its dead letters"
+    router.delete(own, summary=forget, **described(None, Deleted))(handlers.delete)
+    router.post(f"{own}/purge", summary="Drop all items", **described(PurgeQueue, Ready))(handlers.purge)
+    go_on = "Go on at another place"
+    router.post(f"{own}/seek", summary=go_on, **described(SeekQueue, Ready))(handlers.seek)
+    again = "Put the dead letters back"
+    router.post(f"{own}/redrive", summary=again, **described(PurgeQueue, Ready))(handlers.redrive)
     return router
 
 
@@ -113,7 +130,7 @@ async def _offsets(leasing: Leasing, asked: SeekQueue) -> list[int]:
             return starts
         case "latest":
             return ends
-        case int() as time_ms if time_ms >= 0:
+        case int() as time_ms if 0 <= time_ms <= MAX_TIME_MS:
             return await leasing.items.find(time_ms)
         case str() as text:
             try:
@@ -123,12 +140,12 @@ async def _offsets(leasing: Leasing, asked: SeekQueue) -> list[int]:
         case dict() as given:
             to = list(leasing.engine.state.frontier)
             for partition, offset in given.items():
-                if not partition.isdecimal() or int(partition) >= len(to):
+                if partition not in map(str, range(len(to))):
                     raise InvalidInput(f"there is no partition {partition[:20]}")
                 number = int(partition)
                 to[number] = min(max(offset, starts[number]), ends[number])
             return to
-    raise InvalidInput("a time is not negative")
+    raise InvalidInput("a time is in ms, from 0 to the year 9999")
 
 
 def _ready_after(state: QueueState, to: list[int], ends: list[int]) -> int:

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from services.queue.core.items import MAX_ITEM_BYTES
 from shared.model.form import Coding, Wrapping, wrapping_for
@@ -78,11 +78,16 @@ class Bodies:
 
 
 async def small_body(request: Request) -> bytes:
-    """The body of a request without items. Raises RequestTooLarge."""
-    pieces, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
+    """The body of a request without items. Raises RequestTooLarge, ClientDisconnect."""
+    pieces, size, is_more = [], 0, True
+    # not by `Request.stream`: its generator costs more than all of this
+    while is_more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        pieces.append(message.get("body", b""))
+        is_more = message.get("more_body", False)
+        size += len(pieces[-1])
         if size > MAX_SMALL_BYTES:
             raise RequestTooLarge(f"a body may have at most {MAX_SMALL_BYTES} bytes here")
-        pieces.append(chunk)
     return b"".join(pieces)

@@ -1,8 +1,8 @@
 """Who may do what with queues: keys in a file, each with scopes, and the gate that asks for them.
 
-`enqueue` puts items, `work` leases and settles them, `manage` does the rest; any key may look. Without the
-file everybody may do everything, as with producers. Health, metrics and documentation need no key. No error,
-log line or `repr` contains a key.
+`enqueue` puts items, `work` leases and settles them, `manage` does the rest, and looks at items without a
+lease; any key may see how a queue is. Without the file everybody may do everything, as with producers.
+Health, metrics and documentation need no key. No error, log line or `repr` contains a key.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from starlette.types import Scope as Connection
 
 from shared.errors import BatonError, InvalidInput, Unavailable
 from shared.service.http import kind_for, problem, problem_for
-from shared.service.key_file import Entries, KeyFile, check_key, digest_of, find_key
+from shared.service.key_file import Entries, OptionalKeyFile, check_key, digest_of, find_key
 
 QUEUES = "/queues"
 _BEARER = "bearer "
@@ -90,20 +90,21 @@ def scope_of(method: str, path: str) -> Scope | None:
 
     >>> [scope_of("POST", f"/queues/q/{what}") for what in ("items", "ack", "purge")]
     [<Scope.ENQUEUE: 'enqueue'>, <Scope.WORK: 'work'>, <Scope.MANAGE: 'manage'>]
-    >>> scope_of("GET", "/queues/q") is None
-    True
+    >>> scope_of("GET", "/queues/q"), scope_of("GET", "/queues/q/items")
+    (None, <Scope.MANAGE: 'manage'>)
     """
     if method in ("GET", "HEAD"):
-        return None
+        # what lies below a queue are its items, with their data
+        return Scope.MANAGE if path.count("/") > 2 else None
     # by the last part alone: a path that no route has needs the most
     return _OF_ROUTE.get(path.rpartition("/")[2], Scope.MANAGE) if path.count("/") == 3 else Scope.MANAGE
 
 
-class QueueKeys:
+class QueueKeys(OptionalKeyFile):
     """The keys in force; without a file none is needed. `run()` rereads it."""
 
     def __init__(self, file: Path | None = None) -> None:
-        self._file = None if file is None else KeyFile(file, "BATON_QUEUE_KEYS_FILE", self._load)
+        super().__init__(file, "BATON_QUEUE_KEYS_FILE", self._load)
         self._grants: Sequence[Grant] = ()
 
     def __repr__(self) -> str:
@@ -124,24 +125,6 @@ class QueueKeys:
         scope = scope_of(method, path)
         if scope is not None and scope not in found.scopes:
             raise WrongScope(scope)
-
-    def complaints(self) -> list[str]:
-        """Why valid keys may be rejected."""
-        return [why] if self._file and (why := self._file.complaint()) else []
-
-    def remarks(self) -> list[str]:
-        """What is wrong with the file, while the last good keys are in force."""
-        return self._file.remarks() if self._file else []
-
-    async def run(self) -> None:
-        """Reads the file now and then until cancelled."""
-        if self._file:
-            await self._file.run()
-
-    async def step(self) -> None:
-        """Reads the file once; an unusable one changes nothing."""
-        if self._file:
-            await self._file.step()
 
     def _load(self, entries: Entries) -> dict[str, int]:
         self._grants = tuple(parse_grant(line, number) for number, line in entries)

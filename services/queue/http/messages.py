@@ -12,7 +12,7 @@ import msgspec
 
 from services.queue.core.commands import MAX_LEASED, QueueSettings, Receipt, parse_receipt, show_receipt
 from services.queue.core.items import RejectedItem, is_json
-from services.queue.worker.leasing import HandedOut
+from services.queue.worker.handing_out import HandedOut
 from services.queue.worker.queues import QueueChanges
 from shared.errors import InvalidInput
 from shared.model.items import RequestUnreadable

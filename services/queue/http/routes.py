@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -32,7 +32,8 @@ from services.queue.http.messages import (
     shown_item,
 )
 from services.queue.http.openapi import described
-from services.queue.worker.leasing import HandedOut, Leasing
+from services.queue.worker.handing_out import HandedOut
+from services.queue.worker.leasing import Leasing
 from services.queue.worker.queues import Queues
 from shared.errors import BatonError, Conflict
 from shared.service.http import problem
@@ -61,12 +62,20 @@ def shown(answer: msgspec.Struct) -> Response:
     return Response(msgspec.json.encode(answer), media_type=JSON)
 
 
-def item_handlers(queues: Queues, bodies: Bodies, leaving: asyncio.Event) -> dict[str, Handler]:
-    """What answers `POST /queues/{queue}/…`, by the last part; long polls end when it is `leaving`."""
+class ItemHandlers:
+    """Answers `POST /queues/{queue}/…`, each method one last part; long polls end when it is `leaving`."""
 
-    async def put(queue: str, request: Request) -> Response:
-        leasing = await queues.find(queue)
-        async with bodies.posted(request) as (body, wrapping):
+    def __init__(self, queues: Queues, bodies: Bodies, leaving: asyncio.Event) -> None:
+        self._queues, self._bodies, self._leaving = queues, bodies, leaving
+
+    def by_name(self) -> dict[str, Handler]:
+        """The handlers by the last part of their paths."""
+        return {name: getattr(self, name) for name, *_ in _DESCRIBED}
+
+    async def items(self, queue: str, request: Request) -> Response:
+        """Puts items."""
+        leasing = await self._queues.find(queue)
+        async with self._bodies.posted(request) as (body, wrapping):
             posted = read_posted(body, wrapping.form)
             unstored = await leasing.put(posted.accepted)
         rejected: dict[str, Any] = {"rejected": posted.rejected}
@@ -81,42 +90,61 @@ def item_handlers(queues: Queues, bodies: Bodies, leaving: asyncio.Event) -> dic
             return problem(503, "kafka-unavailable", detail, headers=RETRY, **stored, **rejected)
         return shown(PutItems(accepted=len(posted.accepted), rejected=posted.rejected))
 
-    async def lease(queue: str, request: Request) -> Response:
-        leasing = await queues.find(queue)
+    async def lease(self, queue: str, request: Request) -> Response:
+        """Leases items."""
+        leasing = await self._queues.find(queue)
         asked = parse(await small_body(request), LeaseItems)
-        found = await _leased(leasing, asked, request, leaving)
+        lease_ms = _lease_ms(leasing, asked.lease_s)
+        found: list[HandedOut] = []
+        if not asked.wait_s or leasing.engine.demand.suffices(asked.max):
+            found = await leasing.lease(asked.max, lease_ms)
+        if asked.wait_s and not found:
+            found = await self._polled(leasing.poll(asked.max, lease_ms, asked.wait_s), request)
         return shown(Items(items=[shown_item(one) for one in found]))
 
-    async def ack(queue: str, request: Request) -> Response:
-        leasing = await queues.find(queue)
+    async def ack(self, queue: str, request: Request) -> Response:
+        """Ends items that are done."""
+        leasing = await self._queues.find(queue)
         asked = parse(await small_body(request), WithReceipts)
         return _done(asked, await leasing.settle(Ack(asked.parsed())))
 
-    async def release(queue: str, request: Request) -> Response:
-        leasing = await queues.find(queue)
+    async def release(self, queue: str, request: Request) -> Response:
+        """Gives items back."""
+        leasing = await self._queues.find(queue)
         asked = parse(await small_body(request), ReleaseItems)
         command = Until(asked.parsed(), int(asked.delay_s * 1000), is_release=True)
         return _done(asked, await leasing.settle(command))
 
-    async def reject(queue: str, request: Request) -> Response:
-        leasing = await queues.find(queue)
+    async def reject(self, queue: str, request: Request) -> Response:
+        """Makes items dead letters."""
+        leasing = await self._queues.find(queue)
         asked = parse(await small_body(request), RejectItems)
         return _done(asked, await leasing.reject(asked.parsed(), asked.why))
 
-    async def extend(queue: str, request: Request) -> Response:
-        leasing = await queues.find(queue)
+    async def extend(self, queue: str, request: Request) -> Response:
+        """Extends leases."""
+        leasing = await self._queues.find(queue)
         asked = parse(await small_body(request), ExtendItems)
         command = Until(asked.parsed(), _lease_ms(leasing, asked.lease_s))
         return _done(asked, await leasing.settle(command))
 
-    return {
-        "items": put,
-        "lease": lease,
-        "ack": ack,
-        "release": release,
-        "reject": reject,
-        "extend": extend,
-    }
+    async def _polled(self, poll: Coroutine[Any, Any, list[HandedOut]], request: Request) -> list[HandedOut]:
+        """What the poll gets; nothing, and nothing lost, if the client or the service goes before."""
+        leased = asyncio.create_task(poll)
+        ends = [asyncio.create_task(_gone(request)), asyncio.create_task(self._leaving.wait())]
+        try:
+            await asyncio.wait((leased, *ends), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in ends:
+                task.cancel()
+            if not leased.done():
+                leased.cancel()
+        try:
+            return await leased
+        except asyncio.CancelledError:
+            if leased.cancelled():
+                return []
+            raise
 
 
 def item_routes(handlers: Mapping[str, Handler]) -> APIRouter:
@@ -154,30 +182,6 @@ class DirectRoutes:
             logger.exception("request failed")
             answer = problem(500, "internal-server-error", "an internal error; it has been logged")
         await answer(scope, receive, send)
-
-
-async def _leased(
-    leasing: Leasing, asked: LeaseItems, request: Request, leaving: asyncio.Event
-) -> list[HandedOut]:
-    """What the lease gets; nothing, and nothing lost, if the client or the service goes before."""
-    call = leasing.lease(asked.max, _lease_ms(leasing, asked.lease_s), asked.wait_s)
-    if not asked.wait_s:
-        return await call
-    leased = asyncio.create_task(call)
-    ends = [asyncio.create_task(_gone(request)), asyncio.create_task(leaving.wait())]
-    try:
-        await asyncio.wait((leased, *ends), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in ends:
-            task.cancel()
-        if not leased.done():
-            leased.cancel()
-    try:
-        return await leased
-    except asyncio.CancelledError:
-        if leased.cancelled():
-            return []
-        raise
 
 
 async def _gone(request: Request) -> None:

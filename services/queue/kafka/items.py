@@ -139,21 +139,18 @@ class KafkaItemLog:
         found = await list_offsets(self._cluster, self._partitions, which, is_committed=committed)
         return [ends[one] if found[one] == NONE else found[one] for one in self._partitions]
 
-    async def settle(self, lowest: Sequence[int], keep_ms: int | None) -> None:
+    async def settle(self, lowest: Sequence[int], before_ms: int | None) -> None:
         """See `ItemLog`."""
         for place, offset in zip(self._partitions, lowest, strict=True):
             await self._group.commit(place, offset, "")
-        if keep_ms is None:
+        if before_ms is None:
             return
-        # by the broker's time of the newest done item, not by a clock here
-        ages = await self.get([(number, offset - 1) for number, offset in enumerate(lowest) if offset > 0])
-        if ages:
-            young = await self.find(max(0, max(item.append_ms for item in ages.values()) - keep_ms))
-            below = {
-                place: min(offset, first)
-                for place, offset, first in zip(self._partitions, lowest, young, strict=True)
-            }
-            await delete_records(self._cluster, below)
+        young = await self.find(max(0, before_ms))
+        below = {
+            place: min(offset, first)
+            for place, offset, first in zip(self._partitions, lowest, young, strict=True)
+        }
+        await delete_records(self._cluster, below)
 
     def close(self) -> None:
         """Ends the readings."""
@@ -168,6 +165,7 @@ class KafkaItemLog:
 
     async def _read(self, number: int, changed: Callable[[], None]) -> None:
         reading = self._readings[number]
+        reading.seek(self.ends[number])  # one that has failed is read again only after a seek
         while True:
             while self._ahead_bytes > AHEAD_BYTES:
                 self._progress.clear()

@@ -11,9 +11,9 @@ from typing import Self
 
 from services.queue.kafka.items import KafkaItemLog
 from services.queue.kafka.log import KafkaCommandLog
-from shared.errors import InvalidInput
+from shared.errors import InvalidInput, KafkaUnavailable
 from shared.kafka.access import KafkaAccess
-from shared.kafka.catalog import count_replicas, delete_topics, list_all
+from shared.kafka.catalog import count_replicas, delete_topics, list_all, read_settings
 from shared.kafka.cluster import Cluster
 from shared.kafka.fetcher import Fetcher
 from shared.kafka.sender import Sender
@@ -22,6 +22,7 @@ from shared.model.names import Names
 
 BATCH_BYTES = 1024 * 1024
 FETCHED_BYTES = 16 * 1024 * 1024
+_TIMES = "message.timestamp.type"
 
 
 class KafkaQueueStore:
@@ -50,13 +51,22 @@ class KafkaQueueStore:
     async def create(self, name: str, *, over: str, partitions: int) -> None:
         """See `QueueStore`."""
         own = [] if over else [queue_topic(self._names, name, partitions)]
-        await ensure_topics(self._access, [*own, queue_log_topic(self._names, name)], self._replication)
+        log = queue_log_topic(self._names, name)
+        if log.name not in await ensure_topics(self._access, [*own, log], self._replication):
+            await self._check_clock(log.name)
+
+    async def _check_clock(self, log: str) -> None:
+        """Raises InvalidInput if the log, which an operator has made, has the times of those who write."""
+        with contextlib.suppress(KafkaUnavailable):  # a broker may forbid to ask
+            found = await read_settings(self._logs.cluster, [log], [_TIMES])
+            if _TIMES in found[log] and found[log][_TIMES].value != "LogAppendTime":
+                raise InvalidInput(f"the topic {log} must have {_TIMES}=LogAppendTime: leases end by it")
 
     async def delete(self, name: str, *, over: str) -> None:
         """See `QueueStore`."""
         own = [] if over else [self._names.queue(name)]
-        # the log first: without it there is no queue
-        for topic in [self._names.queue_log(name), *own]:
+        # the log last: without it there is no queue to be deleted, and a new one would have the old items
+        for topic in [*own, self._names.queue_log(name)]:
             await delete_topics(self._logs.cluster, [topic])
 
     async def count_partitions(self, over: str) -> int:

@@ -10,6 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from shared.errors import BatonError
+
+FIRST_PAUSE_S = 0.001
+MAX_PAUSE_S = 0.1
+"""Between leases that get nothing although a lease should be over: the broker's clock has gone back."""
+
 
 class Demand:
     """`leasable()` estimates how many items could be leased now, `next_end_s()` when more come back."""
@@ -21,6 +27,7 @@ class Demand:
         self._served = 0
         """Items that leases on their way may get."""
         self._timer: asyncio.TimerHandle | None = None
+        self._pause_s = FIRST_PAUSE_S
 
     def __repr__(self) -> str:
         return f"<Demand: {len(self._waiting)} wait, {self._served} items are being leased>"
@@ -30,10 +37,14 @@ class Demand:
         """How many leases wait."""
         return len(self._waiting)
 
+    def suffices(self, count: int) -> bool:
+        """Whether a lease of `count` items can surely be served now, before those that come later."""
+        return not self._waiting and self._leasable() - self._served >= count
+
     async def wait(self, count: int, until_s: float) -> bool:
         """Whether it is this lease's turn, for `count` items, before that time of the loop's clock.
 
-        If so, call `served` with the count when the lease was answered.
+        If so, call `served` with the count when the lease was answered. Raises what `end` was called with.
         """
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[turn] = count
@@ -43,8 +54,8 @@ class Demand:
                 await turn
         except BaseException as error:
             self._waiting.pop(turn, None)
-            if turn.done() and not turn.cancelled():
-                self.served(count)  # it was its turn, and it goes
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self.served(count, count)  # it was its turn, and it goes
             if isinstance(error, TimeoutError):
                 return False
             raise
@@ -54,9 +65,18 @@ class Demand:
         """A lease did not wait; call `served` when it was answered."""
         self._served += count
 
-    def served(self, count: int) -> None:
-        """A lease whose turn it was has been answered, whatever it got."""
+    def served(self, count: int, got: int) -> None:
+        """A lease of `count` items has been answered, and got so many."""
         self._served -= count
+        self._pause_s = FIRST_PAUSE_S if got else min(2 * self._pause_s, MAX_PAUSE_S)
+        self.kick()
+
+    def end(self, error: BatonError) -> None:
+        """Nobody will be served any more: those who wait get the error."""
+        for turn in self._waiting:
+            if not turn.done():
+                turn.set_exception(error)
+        self._waiting.clear()
         self.kick()
 
     def kick(self) -> None:
@@ -78,4 +98,4 @@ class Demand:
             turn.set_result(None)
         next_s = self._next_end_s() if self._waiting else None
         if next_s is not None:
-            self._timer = asyncio.get_running_loop().call_later(max(next_s, 0.001), self.kick)
+            self._timer = asyncio.get_running_loop().call_later(max(next_s, self._pause_s), self.kick)

@@ -7,14 +7,15 @@ or goes. `leasing.py` builds on it what clients ask for.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 from typing import TypeVar
 
-from services.queue.core.commands import AnyCommand
-from services.queue.core.fold import Answer, UnknownRules
+from services.queue.core.commands import AnyCommand, given_back
+from services.queue.core.fold import Answer, LeaseAnswer, Leased, UnknownRules
 from services.queue.core.queue_state import QueueState, QueueStatus
-from services.queue.core.replica import SNAPSHOT_EVERY, Replica
+from services.queue.core.replica import SNAPSHOT_EVERY, LogMoved, Replica
 from services.queue.core.snapshot import Snapshot
 from services.queue.ports import CommandLog, ItemLog
 from services.queue.worker.demand import Demand
@@ -56,6 +57,7 @@ class Engine:
         self._fault: Unavailable | None = None
         self._complaint = ""
         self._snapshot: asyncio.Task[None] | None = None
+        self._giving_back: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
         return f"<Engine of {self.name}: {self._replica!r}>"
@@ -71,6 +73,11 @@ class Engine:
         if state.settings is None:
             raise NotFound(f"there is no queue {self.name}")
         return state
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the queue can be used."""
+        return self._fault is None and self._caught_up.is_set() and self._has_items.is_set()
 
     @property
     def next_offset(self) -> int:
@@ -131,12 +138,28 @@ class Engine:
             raise NotFound(f"there is no queue {self.name}")
         return answer
 
+    def give_back(self, leased: Sequence[Leased]) -> None:
+        """No client has seen these: others may have them, at once unless the log fails."""
+        if leased:
+            command = given_back([one.receipt for one in leased])
+            task = asyncio.create_task(self._try([command]), name=f"give back of {self.name}")
+            self._giving_back.add(task)
+            task.add_done_callback(self._giving_back.discard)
+
+    async def _try(self, commands: Sequence[AnyCommand]) -> None:
+        with contextlib.suppress(KafkaUnavailable):
+            await self.submissions.submit(commands)
+
     def status(self) -> QueueStatus:
         """How many items wait for what. Raises as `state`."""
         return self.state.status(self.now_ms, self.items.backlog_ends if self.items else self.state.frontier)
 
     async def run(self) -> None:
-        """Follows the log until it is cancelled. Raises LogMoved: then open everything anew, items too."""
+        """Follows the log until it is cancelled, or refused.
+
+        Raises LogMoved: then open everything anew, items too. Also if the log could not be read for a moment:
+        it may be that of another queue of this name by now.
+        """
         sending = asyncio.create_task(self.submissions.run(), name=f"commands of {self.name}")
         backoff = Backoff(first_s=0.05, cap_s=2.0)
         try:
@@ -145,6 +168,8 @@ class Engine:
                     await self._follow()
                 except KafkaUnavailable as error:
                     logger.warning("log not readable", extra={"queue": self.name, "why": error.detail})
+                    if self.items is not None:
+                        raise LogMoved(f"it could not be read: {error.detail}") from None
                 except UnknownRules as error:
                     self._fault = QueueRefused(error.detail)
                     logger.error("queue refused", extra={"queue": self.name, "why": error.detail})
@@ -154,10 +179,13 @@ class Engine:
                 self.submissions.fail(KafkaUnavailable("the log of the queue is read again"))
                 await asyncio.sleep(backoff.next_s())
         finally:
-            self.submissions.fail(KafkaUnavailable("the log of the queue is read again"))
+            ended = KafkaUnavailable("the log of the queue is read again")
+            self.submissions.fail(ended)
+            self.demand.end(ended)
             sending.cancel()
-            if self._snapshot is not None:
-                self._snapshot.cancel()
+            for task in (self._snapshot, *self._giving_back):
+                if task is not None:
+                    task.cancel()
 
     async def _follow(self) -> None:
         first, end = await self._log.bounds()
@@ -170,7 +198,9 @@ class Engine:
                 folded = replica.feed(record)
                 self._read_s = self._now_s()
                 if folded is not None and folded.writer == self.submissions.writer:
-                    self.submissions.answer(folded.number, folded.answers)
+                    for answer in self.submissions.answer(folded.number, folded.answers):
+                        if isinstance(answer, LeaseAnswer):  # its request had a 503 meanwhile
+                            self.give_back(answer.leased)
                     if folded.is_snapshot_due:
                         self._begin_snapshot(replica)
             self.changed()
@@ -178,6 +208,7 @@ class Engine:
     def _reached_end(self, replica: Replica) -> None:
         if replica.state is not None:
             self._caught_up.set()
+            self._complaint = ""
         elif not self._complaint:
             self._complaint = f"the log of the queue {self.name} begins without a snapshot"
             logger.error("log without a beginning", extra={"queue": self.name})
@@ -195,19 +226,20 @@ class Engine:
         snapshot, state = replica.snapshot(), replica.state
         assert state is not None
         assert state.settings is not None
-        keep_ms = None if state.settings.over else state.settings.keep_ms
+        # by the broker's time, as everything
+        before_ms = None if state.settings.over else state.now_ms - state.settings.keep_ms
         self._snapshot = asyncio.create_task(
-            self._store(snapshot, state.lowest_open(), keep_ms), name=f"snapshot of {self.name}"
+            self._store(snapshot, state.lowest_open(), before_ms), name=f"snapshot of {self.name}"
         )
 
-    async def _store(self, snapshot: Snapshot, lowest: Sequence[int], keep_ms: int | None) -> None:
+    async def _store(self, snapshot: Snapshot, lowest: Sequence[int], before_ms: int | None) -> None:
         """Stores a snapshot; then what it holds may be deleted."""
         try:
             for part in snapshot.parts:
                 await self.submissions.submit([part])
             await self._log.trim(snapshot.below)
             if self.items is not None:
-                await self.items.settle(lowest, keep_ms)
+                await self.items.settle(lowest, before_ms)
         except KafkaUnavailable as error:
             logger.warning("snapshot not stored", extra={"queue": self.name, "why": error.detail})
         else:

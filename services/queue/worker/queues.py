@@ -88,6 +88,8 @@ class Queues:
                     await self._look()
                     await self._measure_ages()
                 except KafkaUnavailable as error:
+                    if self._fault != error.reason:
+                        logger.warning("queues not listed", extra={"why": error.detail})
                     self._fault = error.reason
                 except Exception as error:  # a fault of ours: without the look no new queue would be seen
                     logger.exception("looking for queues failed")
@@ -104,17 +106,15 @@ class Queues:
         found = self._open.get(name)
         if found is None:
             raise NotFound(f"there is no queue {name[:80]}")
-        await found.engine.until_ready(READY_S)
+        if not found.engine.is_ready:
+            await found.engine.until_ready(READY_S)
         return found
 
     async def put(self, name: str, changes: QueueChanges) -> Leasing:
         """Creates the queue, or changes its settings. Raises InvalidInput, Conflict, KafkaUnavailable."""
         if not is_queue_name(name):
             raise InvalidInput("the name of a queue has lower-case letters, digits, `_` and `-`, at most 61")
-        try:
-            present = (await self.find(name)).engine.state.settings
-        except NotFound:
-            present = None
+        present = await self._settings_of(name)
         settings = changes.applied_to(present or QueueSettings())
         if settings.over.startswith("__"):
             raise InvalidInput("Kafka's own topics are no queues")
@@ -125,20 +125,34 @@ class Queues:
             raise Conflict("`over` and `partitions` of a queue are fixed at its creation")
         dead = QueueSettings(max_attempts=0, keep_ms=settings.keep_ms)
         for queue, its in ((f"{name}{DEAD}", dead), (name, settings)):
-            await self._configure(queue, its, is_new=present is None)
+            await self._configure(queue, its)
             await self.find(queue)
         return await self.find(name)
 
     async def delete(self, name: str) -> None:
-        """Deletes the queue, its items and its dead letters; not the topic that it is over."""
-        settings = (await self.find(name)).engine.state.settings
+        """Deletes the queue, its items and its dead letters; not the topic that it is over.
+
+        Raises Conflict for the dead letters alone, NotFound, KafkaUnavailable.
+        """
+        found = await self.find(name)
+        settings = found.engine.state.settings
         assert settings is not None
-        for queue, over in ((name, settings.over), (f"{name}{DEAD}", "")):
+        if found.is_dead:
+            raise Conflict("dead letters are deleted with their queue: purge them")
+        # itself last: while it is there, a deletion that was cut off can be repeated
+        for queue, over in ((f"{name}{DEAD}", ""), (name, settings.over)):
             await self._store.delete(queue, over=over)
         await self._look()
 
-    async def _configure(self, name: str, settings: QueueSettings, *, is_new: bool) -> None:
-        if is_new:
+    async def _settings_of(self, name: str) -> QueueSettings | None:
+        """None if nobody has created it; its topics may exist all the same."""
+        try:
+            return (await self.find(name)).engine.state.settings
+        except NotFound:
+            return None
+
+    async def _configure(self, name: str, settings: QueueSettings) -> None:
+        if await self._settings_of(name) is None:
             await self._store.create(name, over=settings.over, partitions=settings.partitions)
             await self._until_open(name)
         engine = self._open[name].engine

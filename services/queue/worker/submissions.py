@@ -60,13 +60,19 @@ class Submissions:
         except TimeoutError:
             raise KafkaUnavailable("the log of the queue does not answer in time") from None
 
-    def answer(self, number: int, answers: Sequence[Answer]) -> None:
-        """The record of this number was folded."""
-        at = 0
-        for commands, answered in self._sent.pop(number, ()):
-            if not answered.done():
-                answered.set_result(answers[at : at + len(commands)])
+    def answer(self, number: int, answers: Sequence[Answer]) -> Sequence[Answer]:
+        """The record of this number was folded; returns the answers that nobody waits for any more."""
+        if number not in self._sent:
+            return answers
+        at, left = 0, list[Answer]()
+        for commands, answered in self._sent.pop(number):
+            some = answers[at : at + len(commands)]
+            if answered.done():
+                left += some
+            else:
+                answered.set_result(some)
             at += len(commands)
+        return left
 
     def fail(self, error: BatonError) -> None:
         """Nothing that is on its way will be answered: the fold begins anew."""

@@ -20,6 +20,7 @@ from cli.commands.checks.services import (
     STALE_MS,
     ahead_s,
     check_control,
+    check_queues,
     judge_clock,
     judge_view,
 )
@@ -243,6 +244,29 @@ async def test_control_names_silent_members_and_missing_producers() -> None:
     assert found["producers"] == "wrong"
     assert found["control's view"] == "ok"
     assert found[f"control {url}"] in ("ok", "unknown")
+
+
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [
+        ([], {"queues": "ok"}),
+        ([{"queue": "mail", "ready": 1, "dead": 0}], {"queues": "ok"}),
+        (
+            [{"queue": "mail", "ready": 1, "dead": 3}, {"queue": "fax", "ready": 1, "dead": 0}],
+            {"queue mail": "wrong"},
+        ),
+        ([{"queue": "mail", "ready": None, "dead": None}], {"queues": "wrong"}),
+    ],
+)
+async def test_dead_letters_and_silent_workers_are_wrong(
+    rows: list[dict[str, Any]], found: dict[str, str]
+) -> None:
+    """Each queue with dead letters has a line; a control that knows no worker is no fault."""
+    control = InMemoryControl({"/queues": {"queues": rows, "next": None, "stale_ms": 5}})
+    with served(control.answer) as url:
+        findings = await check_queues(url)
+
+    assert {finding.about: finding.state for finding in findings} == found
 
 
 async def test_a_control_that_is_not_there_is_no_finding_of_its_own() -> None:

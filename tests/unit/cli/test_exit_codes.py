@@ -68,6 +68,8 @@ def test_a_service_that_is_not_there_is_unreachable() -> None:
     [
         (["streams", "--no-such-option"], {}),
         (["no-such-command"], {}),
+        (["streams", "--url", "127.0.0.1:8000"], {}),
+        (["session", "not-an-id"], {}),
         (["events", "-f", "-o", "csv"], {}),
         (["rejected"], {"BATON_KAFKA_SASL_MECHANISM": "HOPE"}),
     ],

@@ -20,6 +20,8 @@ from cli.terminal.output import print_csv
 from shared.errors import Unavailable
 from tests.unit.cli.fake_services import InMemoryControl, baton
 from tests.unit.cli.test_show_lists import ANSWERS
+from tests.unit.control.sources import small_baton
+from tests.unit.control.test_app import InMemoryRunner, app_of
 
 ROWS = {name: name for name in ("streams", "members", "producers", "groups")} | {"plan": "moves"}
 LISTS = [*ROWS, "lag", "operations", "jobs", "runs", "schedules"]
@@ -50,6 +52,18 @@ def test_every_list_has_every_format(name: str) -> None:
 def test_every_list_of_control_can_be_watched(name: str) -> None:
     """With a default, so that `--watch` alone is enough."""
     assert parameters_of(name)["--watch"].flag_value == 2.0  # type: ignore[attr-defined]
+
+
+async def test_every_list_that_control_sorts_has_the_option() -> None:
+    """Control's own document says which do."""
+    app = await app_of(small_baton(), InMemoryRunner())
+    sorted_ = {
+        path.removeprefix("/")
+        for path, routes in app.openapi()["paths"].items()
+        if any(one["name"] == "sort" for one in routes.get("get", {}).get("parameters", ()))
+    }
+
+    assert {name for name in LISTS if "--sort" in parameters_of(name)} == (sorted_ & {*LISTS}) | {"lag"}
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from click.testing import CliRunner
 
@@ -22,6 +23,7 @@ from shared.service.inflight import Inflight
 from shared.service.runtime import http_server
 from tests.fakes.queues import InMemoryQueueStore
 from tests.servers import free_port
+from tests.unit.cli.fake_services import served
 
 
 @pytest.fixture
@@ -119,3 +121,22 @@ def test_a_mistake_is_a_sentence(url: str, arguments: tuple[str, ...]) -> None:
     baton(url, "create", "q")
 
     baton(url, *arguments, code=1)
+
+
+@pytest.mark.parametrize("act", ["purge", "redrive"])
+def test_with_a_reason_control_does_it(act: str) -> None:
+    """Under a key, so that the request can be repeated; the queue service is not asked."""
+    asked: list[httpx.Request] = []
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(200, json={"queue": "mail", "act": act, "items": 3, "ready": 0})
+
+    nobody = f"http://127.0.0.1:{free_port()}"
+    with served(answer) as control:
+        done = baton(nobody, act, "mail", "--reason", "a test", "--dry-run", "--control", control)
+
+    assert done["items"] == 3
+    assert [(one.method, one.url.path) for one in asked] == [("POST", f"/queues/mail/{act}")]
+    assert json.loads(asked[0].content) == {"dry_run": True, "reason": "a test"}
+    assert "idempotency-key" in asked[0].headers

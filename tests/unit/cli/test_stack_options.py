@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from cli.stack.options import StackOptions, environment_of, ports_of
 from cli.stack.processes import StackProcesses
+from cli.stack.summary import summary_of
+from cli.stack.up_command import up
+from services.control.settings import ControlSettings
+from shared.errors import SettingsInvalid
+from shared.service.settings import load
 
 
 @pytest.mark.parametrize("offset", [0, 100])
@@ -51,6 +58,32 @@ def test_spark_workers_are_a_cluster_that_control_and_they_know(
     assert {worker.argv[-1] for worker in workers} == {master}
     assert processes.control().environment["BATON_SPARK_MASTER"] == master
     assert "BATON_SPARK_MASTER" not in alone.control().environment
+
+
+def test_control_gets_the_tokens_that_its_stack_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever `baton up` was called, and control alone; what is printed says how to log in."""
+    monkeypatch.delenv("BATON_CONTROL_TOKENS_FILE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    options = StackOptions(home=tmp_path / "home", control_tokens=Path("tokens"))
+    processes = StackProcesses(options)
+
+    assert load(ControlSettings, processes.control().environment).tokens_file == tmp_path / "tokens"
+    assert "BATON_CONTROL_TOKENS_FILE" not in processes.producer().environment
+    assert "log in with a token of tokens" in summary_of(options)
+    with pytest.raises(SettingsInvalid, match="makes tokens of its own"):
+        replace(options, secure=True).check()
+
+
+def test_up_takes_the_tokens_of_its_environment(tmp_path: Path) -> None:
+    """A file that is missing is a fault, not a control without locks."""
+    environment = {"BATON_CONTROL_TOKENS_FILE": str(tmp_path / "missing")}
+
+    answer = CliRunner().invoke(up, ["--home", str(tmp_path / "home")], env=environment)
+
+    assert answer.exit_code == 2
+    assert "missing" in answer.output
 
 
 def test_the_environment_of_a_service_has_all_options() -> None:

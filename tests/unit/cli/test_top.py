@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from datetime import UTC, datetime
 from typing import Any
 
+import httpx
 import pytest
 from rich.console import Console
 
-from cli.commands.top import LEAST_STREAMS, MOST_MEMBERS, Seen, frame
-from tests.unit.cli.fake_services import InMemoryControl, baton
+from cli.commands.top import LEAST_STREAMS, MOST_MEMBERS, Seen, frame, show_live
+from tests.unit.cli.fake_services import InMemoryControl, baton, client_of
 from tests.unit.cli.test_show_lists import ANSWERS, MEMBERS, STREAMS
 
 TOTALS = {"streams": 3, "lag": 6, "open_sessions": 3, "sessions": 17}
@@ -39,8 +41,8 @@ DETAIL: dict[str, Any] = {
 
 def drawn(seen: Seen, height: int = 40, **more: Any) -> list[str]:
     """The frame's lines in a terminal of this height."""
-    console = Console(file=io.StringIO(), width=120, highlight=False)
-    console.print(frame(seen, "default", height, **more))
+    console = Console(file=io.StringIO(), width=more.pop("width", 120), highlight=False)
+    console.print(frame(seen, "default", height, console.width, **more))
     assert isinstance(console.file, io.StringIO)
     return [line.strip() for line in console.file.getvalue().splitlines() if line.strip()]
 
@@ -53,7 +55,8 @@ def test_a_frame_has_sums_members_streams_and_reasons() -> None:
         "12:00:01Z  default: 3 streams, 2 members, lag 6, 12.50 fragments/s, 3 open sessions, 17 delivered,"
         " 120 ms old"
     )
-    assert [line.split()[0] for line in lines if line.startswith("consumer-")] == ["consumer-0", "consumer-1"]
+    owners = [line.split() for line in lines if line.startswith("consumer-")]
+    assert [(line[0], line[-1]) for line in owners] == [("consumer-0", "4,000"), ("consumer-1", "-")]
     rows = [line.split() for line in lines if line.split()[0].isdecimal()]
     assert rows[2] == ["2", "-", "unowned", "OK", "2", "-", "-", "1"]
     assert lines[-1] == "stream 1 is running (failed 3 times in a row): no answer"
@@ -74,11 +77,51 @@ def test_a_frame_fits_the_terminal(height: int, count: int) -> None:
     assert any(f"and {count - MOST_MEMBERS} more members" in line for line in lines) is (count > MOST_MEMBERS)
 
 
+@pytest.mark.parametrize("width", range(40, 100, 7))
+def test_a_narrow_frame_cuts_no_number(width: int) -> None:
+    """It leaves columns out as a whole, and names them; the lag stays longest."""
+    streams = [{**STREAMS[0], "stream": n, "lag": 123_456 + n, "rate": 1234.5} for n in range(8)]
+    lines = drawn(Seen(MEMBERS, streams, TOTALS, 0), width=width)
+    text = " ".join(" ".join(lines).split())
+
+    assert "…" not in text
+    assert all(f"{one['lag']:,}" in text for one in streams)
+    named = text.partition("too narrow for: ")[2].split(", ")
+    assert ("1,234.50" in text) is ("RATE" not in named)
+    assert not {"STREAM", "LAG", "STATUS"} & {*named}
+
+
 def test_an_outage_is_shown_above_the_last_answer() -> None:
     """Old numbers must not pass for new ones."""
     lines = drawn(SEEN, complaint="control does not answer")
 
     assert lines[1] == "control does not answer; this is the last answer"
+
+
+async def test_top_is_drawn_again_and_outlives_an_outage() -> None:
+    """On a screen of its own; the last frame stays while control is away."""
+    frames: list[str] = []
+    console = Console(file=io.StringIO(), force_terminal=True, width=120, height=30, highlight=False)
+    control = InMemoryControl({**ANSWERS, "/streams": {**ANSWERS["/streams"], "stale_ms": 5}})
+    answers = iter([httpx.Response(503, json={"detail": "control is busy"}), None])
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        return (next(answers, None) if request.url.path == "/members" else None) or await control.answer(
+            request
+        )
+
+    async def pause() -> None:
+        assert isinstance(console.file, io.StringIO)
+        frames.append(console.file.getvalue())
+        console.file.truncate(0)
+        if len(frames) == 3:
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await show_live(console, client_of(answer, 0.0), "default", SEEN, pause)
+
+    assert ["3 streams, 2 members" in one for one in frames] == [True] * 3
+    assert ["this is the last answer" in one for one in frames] == [False, True, False]
 
 
 def test_without_a_terminal_top_prints_one_frame() -> None:

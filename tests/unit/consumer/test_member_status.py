@@ -35,7 +35,8 @@ async def test_the_status_of_a_member_has_the_agreed_shape() -> None:
         status.items()
     )
     assert (status["state"], status["zookeeper_session"]) == ("active", hex(one.session_id))
-    assert 0 < status["lease_ms"] <= TIMEOUT_S * 1000
+    assert 0 < status["lease_ms"] <= status["lease_length_ms"] <= TIMEOUT_S * 1000
+    assert before["lease_length_ms"] is None
     assert [row["stream"] for row in status["streams"]] == [0, 1]
     assert 9 <= status["rates"]["fragments_per_s"] <= 10.1
     await world.end()

@@ -6,9 +6,20 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from services.control.core.observed import Answers, Cluster, Group, MemberStatus, Offsets, Plan, StreamStatus
 from services.control.core.ownership_history import OwnershipHistory
 from services.control.core.producer_rates import ProducerCounts
+from services.control.core.queues import (
+    Act,
+    DeadLetter,
+    QueueOutcomeUnknown,
+    QueueRow,
+    QueueSettings,
+    QueuesUnavailable,
+    UnknownQueue,
+)
 from services.control.live.cluster_view import ClusterView
 from shared.errors import KafkaUnavailable, ZooKeeperUnavailable
 from shared.model.cluster import ClaimNode, MemberNode, ProducerNode, StreamNode, View
@@ -16,6 +27,25 @@ from shared.model.group import GroupSettings
 from shared.model.head import Counts, Head
 from shared.model.names import DEFAULT_GROUP, Names
 from shared.model.routing import initial_table
+
+MAIL = QueueRow(
+    queue="mail",
+    ready=5,
+    leased=2,
+    waiting=1,
+    dead=3,
+    oldest_age_s=90.0,
+    settings=QueueSettings(lease_s=30, max_attempts=5, repeat_ms=300_000, keep_s=86_400),
+)
+LETTER = DeadLetter(
+    partition=0,
+    offset=4,
+    id="mail/0/17",
+    enqueued_at=5,
+    headers={"why": "no such user", "attempts": "2", "item": "welcome-17"},
+    size=13,
+    text='{"to": "<b>"}',
+)
 
 
 @dataclass
@@ -81,6 +111,50 @@ class InMemoryProducers:
 
 
 @dataclass
+class InMemoryQueues:
+    """A `QueueSource`; `acts` are those that were not only asked about."""
+
+    rows: dict[str, QueueRow] = field(default_factory=dict)
+    dead: dict[str, list[DeadLetter]] = field(default_factory=dict)
+    acts: list[tuple[str, Act]] = field(default_factory=list)
+    is_down: bool = False
+    loses_answers: bool = False
+
+    async def read(self) -> list[QueueRow]:
+        self._check()
+        return list(self.rows.values())
+
+    async def show(self, queue: str) -> QueueRow:
+        self._check()
+        if queue not in self.rows:
+            raise UnknownQueue(f"there is no queue {queue}")
+        return self.rows[queue]
+
+    async def letters(self, queue: str, limit: int) -> list[DeadLetter]:
+        await self.show(queue)
+        return self.dead.get(queue, [])[:limit]
+
+    async def act(self, queue: str, act: Act, *, dry_run: bool) -> int:
+        row = await self.show(queue)
+        assert row.depth is not None
+        assert row.ready is not None
+        dead = row.dead or 0
+        if dry_run:
+            return row.depth if act == "purge" else row.ready + dead
+        self.acts.append((queue, act))
+        ready = 0 if act == "purge" else row.ready + dead
+        left = {"dead": dead, "leased": 0, "waiting": 0} if act == "purge" else {"dead": 0}
+        self.rows[queue] = msgspec.structs.replace(row, ready=ready, **left)
+        if self.loses_answers:
+            raise QueueOutcomeUnknown("the answer is lost for the test")
+        return ready
+
+    def _check(self) -> None:
+        if self.is_down:
+            raise QueuesUnavailable("the queue workers are down for the test")
+
+
+@dataclass
 class Sources:
     """All sources of one small Baton, and a steady clock that only tests move."""
 
@@ -88,6 +162,7 @@ class Sources:
     offsets: InMemoryOffsets = field(default_factory=InMemoryOffsets)
     members: InMemoryMembers = field(default_factory=InMemoryMembers)
     producers: InMemoryProducers = field(default_factory=InMemoryProducers)
+    queues: InMemoryQueues = field(default_factory=InMemoryQueues)
     now_s: float = 1000.0
 
     @property
@@ -142,6 +217,7 @@ def small_baton(count: int = 4) -> Sources:
         id="m1",
         group=DEFAULT_GROUP,
         lease_ms=4000,
+        lease_length_ms=4500,
         zookeeper_session="0xa",
         streams=[
             StreamStatus(stream=0, epoch=3, state="running", position=95, open_sessions=7, state_bytes=700),
@@ -165,4 +241,5 @@ def small_baton(count: int = 4) -> Sources:
             )
         ),
         members=InMemoryMembers({(DEFAULT_GROUP, "m1"): status}, {DEFAULT_GROUP: ("m1", plan)}),
+        queues=InMemoryQueues({"mail": MAIL}, {"mail": [LETTER]}),
     )

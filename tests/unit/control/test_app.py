@@ -28,6 +28,8 @@ from services.control.live.lookup import LookUp
 from services.control.live.metrics import registry_for
 from services.control.live.operations import Operations
 from services.control.live.problems import Problems
+from services.control.live.queue_history import QueueHours
+from services.control.live.queues import Queues
 from services.control.live.scheduler import Scheduler
 from services.control.ports import JobRunner, OwnerSource, RecordSource
 from services.control.tables.lake import Lake
@@ -129,10 +131,14 @@ async def app_of(
         feed.mark_current()
         await view.step()
         await world.look()
+    queues = Queues(sources.queues, world.actions, clock=lambda: sources.now_s)
+    if is_read:
+        await queues.step()
     return app_on(
         view,
         feed,
         runner,
+        queues=queues,
         operations=world.operations,
         actions=world.actions,
         lake=lake,
@@ -157,6 +163,7 @@ def app_on(
     owners: OwnerSource | None = None,
     records: RecordSource | None = None,
     history: History | None = None,
+    queues: Queues | None = None,
     paint_s: float = 0.01,
 ) -> FastAPI:
     """The app on a view and a feed; `operations` may be those of another world."""
@@ -166,11 +173,14 @@ def app_on(
     work = WorkLog(lambda: work_in(runner.runs(), operations.all(), now_ms()))
     history = history or History(view, list, lambda _: None, writer="here")
     history.step()
-    problems = Problems(view, runner, list)
+    queues = queues or Queues(None, actions or spare.actions)
+    queue_hours = QueueHours(queues, lambda _: None, writer="here")
+    queue_hours.step()
+    problems = Problems(view, runner, list, queues=queues.known)
     parts = Parts(
         view=view,
         feed=feed,
-        hub=LiveHub(scene_of(view, problems, now_ms), feed, every_s=paint_s, work=work),
+        hub=LiveHub(scene_of(view, problems, now_ms, queues=queues.known), feed, every_s=paint_s, work=work),
         operations=operations,
         actions=actions or spare.actions,
         runner=runner,
@@ -181,6 +191,8 @@ def app_on(
         freshness=list,
         history=history,
         problems=problems,
+        queues=queues,
+        queue_hours=queue_hours,
         scheduler=Scheduler(
             schedules, runner, view, actions or spare.actions, Retry(most=2, pause_s=60), now_ms=now_ms
         ),

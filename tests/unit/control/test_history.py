@@ -11,17 +11,15 @@ import pytest
 
 from services.control.core.freshness import FreshnessRow
 from services.control.core.history import (
-    SLOTS,
-    STEP_MS,
     GroupSample,
     HistoryRing,
-    Number,
     Sample,
     encode_sample,
     parse_sample,
     refused_by_reason,
     sessions_between,
 )
+from services.control.core.hour import SLOTS, STEP_MS, Number
 from services.control.core.observed import Observed
 from services.control.core.producer_rates import ProducerCounts
 from services.control.core.report import report_on

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -19,6 +22,7 @@ from services.control.http.api.access.access import Access
 from services.control.http.api.access.attempts import AT_ONCE, Attempts
 from services.control.http.api.access.cookie import COOKIE, LASTS_S
 from services.control.http.api.access.tokens import Tokens
+from services.control.http.api.events import EVENT_STREAM
 from services.control.http.api.login import HOME, MAX_FORM_BYTES, Look, login_page, own_path
 from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner, app_of
@@ -34,6 +38,7 @@ class Browser:
 
     file: Path
     access: Access
+    app: FastAPI
     http: httpx.AsyncClient
     now_s: float = 1_000_000.0
 
@@ -49,8 +54,9 @@ async def browser_of(file: Path, base_url: str = "http://control") -> Browser:
     browser: Browser
     access = Access(Tokens(file), attempts=Attempts(lambda: 0.0), now_s=lambda: browser.now_s)
     await access.step()
-    transport = httpx.ASGITransport(await app_of(small_baton(), InMemoryRunner(), access=access))
-    browser = Browser(file, access, httpx.AsyncClient(transport=transport, base_url=base_url))
+    app = await app_of(small_baton(), InMemoryRunner(), access=access)
+    http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=base_url)
+    browser = Browser(file, access, app, http)
     return browser
 
 
@@ -143,6 +149,90 @@ async def test_the_cookie_ends_with_its_token_and_with_time(browser: Browser) ->
         statuses.append((await browser.http.get("/members", headers=cookie)).status_code)
 
     assert statuses == [401, 200, 200, 401]
+
+
+async def streamed(
+    browser: Browser, path: str, shown: dict[str, str], then: Callable[[], Awaitable[None]]
+) -> list[bytes]:
+    """The chunks of server-sent events. `then` happens after the first; the client leaves at the second."""
+    chunks: list[bytes] = []
+    has_left = asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        await has_left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        if body := message.get("body"):
+            chunks.append(body)
+            if len(chunks) == 1:
+                await then()
+            elif len(chunks) == 2:
+                has_left.set()
+
+    request = browser.http.build_request("GET", path, headers=shown | {"accept": EVENT_STREAM})
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": request.url.path,
+        "raw_path": request.url.raw_path,
+        "query_string": request.url.query,
+        "headers": [(name.lower(), value) for name, value in request.headers.raw],
+        "client": ("127.0.0.1", 1),
+        "server": ("control", 80),
+        "root_path": "",
+    }
+    async with asyncio.timeout(30):
+        await browser.app(scope, receive, send)
+    return chunks
+
+
+@pytest.mark.parametrize("path", ["/live", "/events"])
+@pytest.mark.parametrize("how", ["cookie", "bearer"])
+async def test_messages_end_when_the_caller_would_not_be_let_in_any_more(
+    browser: Browser, path: str, how: str
+) -> None:
+    """A login that has expired, a token that has left the file, another role: the page must ask again."""
+    await browser.log_in()
+    cookie = {"cookie": f"{COOKIE}={browser.http.cookies[COOKIE]}"}
+    shown = cookie if how == "cookie" else {"authorization": f"Bearer {TOKEN}"}
+    lines = browser.file.read_text()
+
+    async def expire() -> None:
+        browser.now_s += LASTS_S
+
+    async def replace_by(text: str) -> None:
+        browser.file.write_text(text)
+        await browser.access.step()
+
+    ends = [
+        partial(replace_by, "fedcba9876543210 view name=bob"),
+        partial(replace_by, f"{TOKEN} view name=ann"),
+    ]
+    for end in [*ends, *([expire] if how == "cookie" else [])]:
+        assert len(await streamed(browser, path, shown, end)) == 1
+        await replace_by(lines)
+
+
+async def test_messages_go_on_while_the_caller_is_let_in(browser: Browser) -> None:
+    """Until the last second of a login; also when somebody guesses tokens from the same address."""
+    await browser.log_in()
+    cookie = {"cookie": f"{COOKIE}={browser.http.cookies[COOKIE]}"}
+
+    async def wait() -> None:
+        browser.now_s += LASTS_S - 1
+
+    async def guess() -> None:
+        for _ in range(AT_ONCE + 1):
+            await browser.log_in("wrong-0123456789")
+
+    bearer = {"authorization": f"Bearer {TOKEN}"}
+    cases: list[tuple[dict[str, str], Callable[[], Awaitable[None]]]] = [(cookie, wait), (bearer, guess)]
+    for shown, then in cases:
+        assert len(await streamed(browser, "/live", shown, then)) == 2
 
 
 async def test_a_browser_logs_out(browser: Browser) -> None:

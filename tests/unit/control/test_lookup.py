@@ -74,6 +74,16 @@ def lake(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize("query", ["key=%FF", "key=a%C3", "key=k&group=%ED%A0%80", "%FF=1&key=k"])
+async def test_a_query_that_is_not_utf8_is_refused(query: str) -> None:
+    """A look-up that replaces its bytes would find another key, or none."""
+    async with baton("no-lake") as one:
+        answer = await one.http.get(f"/keys?{query}")
+
+        assert (answer.status_code, answer.json()["detail"]) == (400, "the query is not UTF-8")
+        assert (await one.http.get("/keys?key=%C3%BC+%26")).json()["key"] == "ü &"
+
+
 async def test_a_key_leads_to_its_stream_owner_and_sessions(lake: Path) -> None:
     """The open session is asked of the owner, once; the finished ones come newest first, of this group."""
     async with baton(lake) as one:
@@ -148,6 +158,7 @@ def test_a_silent_owner_that_was_heard_of_has_a_lease() -> None:
         streams=[0],
         rates=Rates(),
         lease_ms=3_600,
+        lease_length_ms=4_500,
         zookeeper_session=None,
         answers=False,
         paused=None,

@@ -21,6 +21,8 @@ from services.control.core.forecasts import Forecast
 from services.control.core.history import GroupHistory, StreamHistory
 from services.control.core.lookup import KeyRow, OpenRow, RecordPage, SessionRow, StreamKeys
 from services.control.core.operations import Operation
+from services.control.core.queue_history import QueueHistory
+from services.control.core.queues import QueueChange, QueueRow
 from services.control.core.rows import PlanRow, StreamDetail
 from services.control.core.runs import RunDetail
 from services.control.http.api.access.access import Access
@@ -31,6 +33,7 @@ from services.control.http.api.cluster import GroupPage, MemberPage, ProducerPag
 from services.control.http.api.events import EventPage
 from services.control.http.api.jobs import JobList, RunPage
 from services.control.http.api.operations import OperationPage
+from services.control.http.api.queues import DeadLetters, QueuePage
 from services.control.http.api.streams import StreamPage
 from services.control.http.api.tables import TableList
 from services.control.live.problems import ProblemList
@@ -42,7 +45,8 @@ from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner, app_of
 
 EXAMPLES = 12
-LISTS = ("/operations", "/streams", "/members", "/producers", "/groups", "/runs", "/events")
+ACTED_ON = ("/queues/{queue}/purge", "/queues/{queue}/redrive")
+LISTS = ("/operations", "/queues", "/streams", "/members", "/producers", "/groups", "/runs", "/events")
 TOKEN = "admin-0123456789abcdef"
 SHOWN = {"Authorization": f"Bearer {TOKEN}"}
 MOVE = {"kind": "move", "stream": 1, "to": "b"}
@@ -118,7 +122,7 @@ def test_every_answer_is_documented(is_read: bool, tmp_path: Path) -> None:
         "checks": checks,
         "operations": [
             {"include-path": path, "checks": checks | one_schema}
-            for path in ("/jobs/{name}/runs", "/tables/{name}", "/keys", *LISTS)
+            for path in ("/jobs/{name}/runs", "/tables/{name}", "/keys", *ACTED_ON, *LISTS)
         ],
     }
     document = schemathesis.openapi.from_asgi(
@@ -175,6 +179,12 @@ def test_every_struct_is_what_is_sent(document: Any) -> None:
     answer_to("GET /history", GroupHistory)
     answer_to("GET /streams/{stream}/history", StreamHistory, stream="0")
     answer_to("GET /problems", ProblemList)
+    answer_to("GET /queues", QueuePage)
+    answer_to("GET /queues/{queue}", QueueRow, queue="mail")
+    answer_to("GET /queues/{queue}/history", QueueHistory, queue="mail")
+    answer_to("GET /queues/{queue}/letters", DeadLetters, queue="mail")
+    answer_to("POST /queues/{queue}/purge", QueueChange, {"dry_run": True}, queue="mail")
+    answer_to("POST /queues/{queue}/redrive", QueueChange, {"reason": "mended"}, queue="mail")
     answer_to("GET /jobs", JobList)
     answer_to("GET /runs", RunPage)
     answer_to("GET /runs/{run_id}", RunDetail, run_id=run["id"])

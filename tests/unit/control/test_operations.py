@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -98,6 +99,19 @@ async def test_a_rebalance_removes_all_pins(desk: Desk) -> None:
 
     assert (state, operation["total"], desk.group.view.pins) == ("done", 2, {})
     assert [len(desk.group.view.streams_of(name)) for name in "ab"] == [2, 3]
+
+
+async def test_without_streams_there_is_none_to_move(desk: Desk) -> None:
+    """The refusal names no range of streams that begins above its end."""
+    desk.group.view = replace(desk.group.view, count=0, claims={})
+    await desk.look()
+
+    answer = await desk.post(**MOVE)
+
+    assert (answer.status_code, answer.json()["detail"]) == (
+        404,
+        "there is no stream 0; there are none yet",
+    )
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from services.control.core.runs import Run, RunError, RunState
 from services.control.live.problems import Problems
 from shared.model.names import DEFAULT_GROUP
 from shared.model.rejects import FRAGMENT_REASONS
-from tests.unit.control.sources import small_baton
+from tests.unit.control.sources import MAIL, small_baton
 from tests.unit.control.test_app import InMemoryRunner
 
 _SOURCES = small_baton()
@@ -154,6 +154,17 @@ CASES: list[tuple[Kind, dict[str, Any], str]] = [
         "refusals",
         {"producers": [producer(refused_per_s={"overloaded": 12.34})]},
         "Producer p1 refuses 12.3 a second: overloaded.",
+    ),
+    (
+        "queues-silent",
+        {"queues": [MAIL.without_numbers()]},
+        "No queue worker answers: control does not know how the queues are.",
+    ),
+    ("dead-letters", {"queues": [MAIL]}, "Queue mail has 3 dead letters."),
+    (
+        "queue-old",
+        {"queues": [msgspec.structs.replace(MAIL, dead=0, oldest_age_s=7200.0)]},
+        "5 items are ready in queue mail, the oldest for 120 min.",
     ),
     (
         "lake-lost",

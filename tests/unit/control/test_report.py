@@ -110,8 +110,8 @@ def test_every_registered_member_has_a_row(observed: Observed) -> None:
     rows = report_on(observed, {}).members
 
     assert [(row.id, row.streams, row.answers) for row in rows] == [("m1", [0, 1], True), ("m2", [2], False)]
-    assert (rows[0].lease_ms, rows[0].zookeeper_session) == (4000, "0xa")
-    assert (rows[1].lease_ms, rows[1].zookeeper_session) == (None, None)
+    assert (rows[0].lease_ms, rows[0].lease_length_ms, rows[0].zookeeper_session) == (4000, 4500, "0xa")
+    assert (rows[1].lease_ms, rows[1].lease_length_ms, rows[1].zookeeper_session) == (None, None, None)
 
 
 def test_totals_are_the_sums_of_the_rows(observed: Observed) -> None:

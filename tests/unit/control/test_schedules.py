@@ -337,6 +337,7 @@ async def test_control_shows_its_schedules() -> None:
     assert registry.get_sample_value("baton_schedule_failures", of_chain) == 1
     success = registry.get_sample_value("baton_schedule_success_timestamp_seconds", of_chain)
     assert success == (SLOT + 2 * MINUTE) / 1000
+    assert registry.get_sample_value("baton_schedule_period_seconds", {"schedule": "audit in fraud"}) == 3600
     app = await app_of(small_baton(), runner, schedules=[audit, CHAIN])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control") as http:
         rows = (await http.get("/schedules")).json()["schedules"]

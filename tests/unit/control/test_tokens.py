@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import string
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from services.control.http.api.access.caller import ROLES, Caller
 from services.control.http.api.access.cookie import LASTS_S, cookie_for, token_of
 from services.control.http.api.access.tokens import MIN_TOKEN_BYTES, Token, Tokens, parse_token
 from shared.errors import InvalidInput
+from shared.service.key_file import find_key
 from shared.service.rate_limit import RateLimited
 
 LETTERS = string.ascii_letters + string.digits
@@ -102,6 +104,28 @@ async def test_a_broken_file_keeps_the_last_good_tokens(
     assert [record.message for record in caplog.records] == ["keys not loaded"]
     shown = (repr(tokens), *tokens.file.remarks(), *(str(vars(record)) for record in caplog.records))
     assert "0123456789" not in "".join(shown)
+
+
+@pytest.mark.parametrize("shown", [b"first-0123456789", b"third-0123456789", b"none", b""])
+def test_a_token_is_compared_with_all_of_them_at_full_length(
+    shown: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the time tells neither which one it resembles, nor how far, nor how long they are."""
+    compared: list[tuple[int, int]] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append((len(one), len(other)))
+        return one == other
+
+    known = [
+        Token(secret=b"%b-0123456789" % name, caller=Caller(name="ann", role="view"))
+        for name in (b"first", b"second-of-another-length", b"third")
+    ]
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+
+    find_key(shown, known)
+
+    assert compared == [(32, 32)] * len(known)
 
 
 @given(TOKENS, TIMES_S, st.floats(0, LASTS_S - 1))

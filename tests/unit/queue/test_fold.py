@@ -13,6 +13,7 @@ from services.queue.core.commands import (
     QueueSettings,
     Receipt,
     Seek,
+    Until,
     decode_record,
     encode_record,
 )
@@ -152,3 +153,16 @@ def test_offsets_that_retention_took_are_not_leased() -> None:
     assert isinstance(answer, LeaseAnswer)
     assert [one.receipt.offset for one in answer.leased] == [20]
     assert log.state.frontier == [21]
+
+
+def test_a_lease_that_no_client_has_seen_is_no_attempt() -> None:
+    """It counts once, however often it is given back."""
+    log = Log(QueueSettings(max_attempts=1))
+    (receipt,) = log.lease()
+    log.add(*(Until((receipt,), 0, is_release=True, is_unseen=True) for _ in range(2)))
+
+    (again,) = log.lease()
+
+    item = log.state.open.get((0, 0))
+    assert item is not None
+    assert (again.offset, item.attempts) == (0, 1)

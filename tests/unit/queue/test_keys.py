@@ -22,6 +22,7 @@ from tests.unit.queue.world import worker
 ROUTES = {
     ("GET", "/queues"): None,
     ("GET", "/queues/{queue}"): None,
+    ("GET", "/queues/{queue}/items"): Scope.MANAGE,
     ("PUT", "/queues/{queue}"): Scope.MANAGE,
     ("DELETE", "/queues/{queue}"): Scope.MANAGE,
     ("POST", "/queues/{queue}/seek"): Scope.MANAGE,

@@ -211,6 +211,17 @@ async def test_settings_stay_unless_they_are_given() -> None:
         ("POST", "q/ack", {"receipts": ["9/0/0"]}, 409),
         ("POST", "q/seek", {"to": "yesterday"}, 422),
         ("POST", "q/seek", {"to": {"1": 0}}, 422),
+        ("POST", "q/seek", {"to": {"9" * 5000: 0}}, 422),
+        ("POST", "q/seek", {"to": 10**30}, 422),
+        ("POST", "q/ack", {"receipts": ["0/0/" + "9" * 18] * 1000}, 409),
+        ("POST", "q/ack", {"receipts": ["0/0/0"] * 1001}, 422),
+        ("POST", "q/ack", {"receipts": ["0/0/" + "9" * 5000] * 1000}, 413),
+        ("POST", "q/ack", {"receipts": ["٠/٠/٠"]}, 422),
+        ("POST", "b\u00fccher/lease", {}, 404),
+        ("POST", "%ff%00/lease", {}, 404),
+        ("PUT", "b\u00fccher", {}, 422),
+        ("POST", "q.dead/items", {"data": 1}, 409),
+        ("DELETE", "q.dead", None, 409),
         ("POST", "q/items", [{"dada": 1}], 422),
         ("POST", "q.dead/reject", {"receipts": ["0/0/0"]}, 409),
     ],
@@ -308,3 +319,35 @@ async def test_nothing_is_written_to_the_topic_of_others() -> None:
 
     assert (put.status_code, internal.status_code) == (409, 422)
     assert store.topics["sessions"].partitions == [[]]
+
+
+@virtual_time
+async def test_a_look_at_items_leases_nothing() -> None:
+    """The oldest that are not done, leased or not, of every partition; of long data only the begin."""
+    async with worker(InMemoryQueueStore()) as one:
+        await one.call("PUT", "q", {"partitions": 2})
+        await one.put({"data": "done"}, {"data": "leased"}, {"data": "x" * 5_000, "id": "long"})
+        await one.put({"data": "other"})
+        first = await one.lease(max=4)
+        done = [item["receipt"] for item in first if item["data"] == "done"]
+        await one.call("POST", "q/ack", {"receipts": done})
+        before = await one.call("GET", "q")
+        looked = (await one.call("GET", "q/items"))["items"]
+        after = await one.call("GET", "q")
+        short = (await one.call("GET", "q/items?limit=1"))["items"]
+        too_many = await one.http.get("/queues/q/items?limit=51")
+        (letter,) = [item["receipt"] for item in first if item["data"] == "leased"]
+        await one.call("POST", "q/reject", {"receipts": [letter], "why": "no such user"})
+        (dead,) = (await one.call("GET", "q.dead/items"))["items"]
+
+    assert {item["text"][:8]: item["size"] for item in looked} == {
+        '"leased"': 8,
+        '"xxxxxxx': 5_002,
+        '"other"': 7,
+    }
+    assert [item["id"] for item in looked if item["size"] > 8] == ["long"]
+    assert all(len(item["text"]) <= 2_000 for item in looked)
+    assert before == after
+    assert len(short) == 1
+    assert too_many.status_code == 422
+    assert (dead["text"], dead["headers"]["why"]) == ('"leased"', "no such user")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+from starlette.types import ASGIApp
 
 from services.queue.app import create_app
 from services.queue.core.replica import SNAPSHOT_EVERY
@@ -23,14 +24,15 @@ class Worker:
     """A worker and a client of it."""
 
     queues: Queues
+    app: ASGIApp
     http: httpx.AsyncClient
     leaving: asyncio.Event
     task: asyncio.Task[None]
 
-    async def call(self, method: str, path: str, body: Any = None) -> Any:
-        """The JSON of a 200 to `/queues/…`."""
+    async def call(self, method: str, path: str, body: Any = None, status: int = 200) -> Any:
+        """The JSON of an answer to `/queues/…` with this status."""
         answer = await self.http.request(method, f"/queues/{path}", json=body)
-        assert answer.status_code == 200, answer.text
+        assert answer.status_code == status, answer.text
         return answer.json()
 
     async def put(self, *items: Any, queue: str = "q") -> None:
@@ -59,9 +61,10 @@ async def worker(
     queues, leaving = Queues(store, snapshot_every=snapshot_every), asyncio.Event()
     bodies = Bodies(inflight=Inflight(max_inflight_bytes), read_timeout_s=30)
     task = asyncio.create_task(queues.run())
-    transport = httpx.ASGITransport(create_app(queues, bodies, leaving))
+    app = create_app(queues, bodies, leaving)
+    transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://queue") as http:
-        running = Worker(queues, http, leaving, task)
+        running = Worker(queues, app, http, leaving, task)
         try:
             yield running
         finally:

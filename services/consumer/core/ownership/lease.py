@@ -31,9 +31,14 @@ class Lease:
     factor: float = FACTOR
 
     @property
+    def length_s(self) -> float:
+        """How long it is when ZooKeeper has just answered."""
+        return self.timeout_s * self.factor
+
+    @property
     def end_s(self) -> float:
         """The moment from which the member may no longer act."""
-        return self.answered_s + self.timeout_s * self.factor
+        return self.answered_s + self.length_s
 
     def is_alive(self, now_s: float) -> bool:
         """Whether the member may act: its ZooKeeper session is certainly alive."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -20,6 +21,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Send
 
 from services.control.core.recent_events import EventFilter, RecentEvents, StoredEvent
+from services.control.http.api.access.caller import is_admitted
 from services.control.http.api.openapi import Responses, answers, refuses, schema_of
 from services.control.http.api.pages import INVALID, LISTED, MAX_LIMIT, NOT_FOUND, StaleMs, joined
 from services.control.live.feed import EventFeed
@@ -53,18 +55,27 @@ ANSWERED = (EventPage, EventRow)
 
 
 class EventStream(StreamingResponse):
-    """A response that lasts as long as its client reads it."""
+    """The chunks as server-sent events, for as long as the client reads them and may see them."""
 
     media_type = EVENT_STREAM
 
+    def __init__(self, request: Request, chunks: AsyncGenerator[bytes]) -> None:
+        super().__init__(chunks, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        self._is_admitted = partial(is_admitted, request)
+
     async def stream_response(self, send: Send) -> None:
-        """Sends each chunk within SEND_TIMEOUT_S, or ends the response; the client may reconnect."""
+        """Sends each chunk within SEND_TIMEOUT_S, or ends the response; the client may reconnect.
+
+        It also ends at the first chunk after the caller's login has expired; heartbeats are chunks.
+        """
         chunks: Any = self.body_iterator
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         async with contextlib.aclosing(chunks):
             with contextlib.suppress(TimeoutError):
                 await send(start)
                 async for chunk in chunks:
+                    if not self._is_admitted():
+                        break
                     async with asyncio.timeout(SEND_TIMEOUT_S):
                         await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 async with asyncio.timeout(SEND_TIMEOUT_S):
@@ -129,7 +140,7 @@ def events_routes(feed: EventFeed, check_group: Callable[[str], None]) -> APIRou
             # we never sent such an id, so a malformed one counts as none
             seen = int(last_event_id) if _OFFSET.fullmatch(last_event_id) else wanted.after
             chunks = feed.follow(seen, wanted.limit, wanted.filter)
-            return EventStream(chunks, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+            return EventStream(request, chunks)
         past = feed.recent_events
         rows = [event.row for event in wanted.page_of(past)]
         return joined("events", rows, feed.stale_ms(), oldest=past.oldest)

@@ -72,10 +72,10 @@ def refuses(status: int, description: str) -> Responses:
     return {status: response}
 
 
-def takes(kind: Any, description: str) -> Content:
+def takes(kind: Any, description: str, *, required: bool = True) -> Content:
     """The request body, for a route's `openapi_extra`; `kind` is a union of structs."""
     (schema,), _ = msgspec.json.schema_components([kind], ref_template=REF)
-    return takes_json(schema, description)
+    return takes_json(schema, description, required=required)
 
 
 def takes_json(schema: Content, description: str, *, required: bool = True) -> Content:

@@ -49,7 +49,8 @@ StaleMs = Annotated[int, msgspec.Meta(description="age of the oldest reading beh
 
 INVALID = refuses(422, "A parameter is invalid; `errors` names each fault")
 _TOO_LARGE = f"The body has more than {MAX_BODY_BYTES:,} bytes"
-BAD_BODY = refuses(400, "The body is not UTF-8") | refuses(413, _TOO_LARGE)
+BAD_QUERY = refuses(400, "The query is not UTF-8")
+BAD_BODY = refuses(400, "The body or the query is not UTF-8") | refuses(413, _TOO_LARGE)
 MISDIRECTED = refuses(421, "The `Host` of the request is not one of control's")
 _NO_TOKEN = "The request has no token, or one that is not in force"
 _NOT_LET_IN = "The caller lacks the role that this needs, or is on another machine and control has no tokens"

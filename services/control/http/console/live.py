@@ -18,7 +18,9 @@ import msgspec
 from services.control.core.recent_events import EventFilter
 from services.control.core.rows import StreamRow
 from services.control.http.console.beads import Bead, Colour, Scale, bead_of, scale_of
-from services.control.http.console.scene import Scene, digest_of, facts, member_cells, stream_cells
+from services.control.http.console.queues import queue_cells
+from services.control.http.console.scene import Scene, facts, member_cells, stream_cells
+from services.control.http.console.words import digest_of
 from services.control.http.console.work import Kind, WorkLog
 from services.control.live.feed import RECONNECT_MS, EventFeed
 from shared.errors import BatonError, Unavailable
@@ -31,7 +33,7 @@ logger = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 
 Reading = Mapping[str, Mapping[Any, Any]]
-"""Texts and beads by part (`facts`, `members`, `beads`) and name."""
+"""Texts and beads by part (`facts`, `members`, `beads`, `queues`) and name."""
 
 
 class TooManyViewers(Unavailable):
@@ -99,6 +101,7 @@ class Painter:
             "facts": facts(scene),
             "members": {one.id: member_cells(one, owned[one.id]) for one in scene.members},
             "beads": beads,
+            "queues": {row.queue: queue_cells(row) for row in scene.queues},
         }
         changed = {part: _news(found, last.reading[part] if last else {}) for part, found in reading.items()}
         changed_cells = _news(cells, last.cells if last else {})

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from services.control.core.history import Column, GroupHistory, Number, StreamHistory
+from services.control.core.history import GroupHistory, StreamHistory
+from services.control.core.hour import Column, Number
 from services.control.core.last_runs import LastAudit
 from services.control.http.console.movements import MovementCounts
 from services.control.http.console.words import clock, count, per_second, plural, span

@@ -9,14 +9,15 @@ from typing import Any, Final
 
 import jinja2
 import markupsafe
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 from services.control.http.api.access.caller import ANYBODY, caller_of
 from services.control.http.console import words
 from services.control.http.console.assets import Assets
-from shared.errors import BatonError, NotFound, Unavailable
-from shared.service.http import kind_for, problem_for
+from shared.errors import BatonError, Unavailable
+from shared.service.http import kind_for, kind_of_status, problem_for
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 HEADERS: Final = {
@@ -37,7 +38,16 @@ VIEWS: Final = (
     ("sessions", "Sessions", "/console/sessions"),
     ("jobs", "Jobs", "/console/jobs"),
     ("reports", "Reports", "/console/reports"),
+    ("queues", "Queues", "/console/queues"),
 )
+Failure = BatonError | RequestValidationError | HTTPException
+_BAD_ADDRESS: Final = "This address has a mistake."
+_HEADINGS: Final = {
+    400: _BAD_ADDRESS,
+    404: "There is no such page.",
+    422: _BAD_ADDRESS,
+    503: "Control cannot show this page now.",
+}
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
@@ -69,15 +79,16 @@ class Pages:
             body, headers = gzip.compress(body, PACKED, mtime=0), headers | {"Content-Encoding": "gzip"}
         return Response(body, status, media_type="text/html; charset=utf-8", headers=headers)
 
-    def failed(self, request: Request, error: BatonError) -> Response:
+    def failed(self, request: Request, error: Failure) -> Response:
         """The page that says why another one cannot be shown, with the status of the API."""
+        status, kind, why = _explained(error)
         return self.page(
             request,
             "failed.html",
-            problem_for(error).status_code,
-            why=reason_of(error),
-            kind=kind_for(error),
-            is_missing=isinstance(error, NotFound),
+            status,
+            why=why,
+            kind=kind,
+            heading=_HEADINGS.get(status, "This cannot be done now."),
             tries_again=isinstance(error, Unavailable) and request.method == "GET",
         )
 
@@ -91,7 +102,7 @@ class Pages:
                 async def as_page(request: Request) -> Response:
                     try:
                         return await handle(request)
-                    except BatonError as error:
+                    except (BatonError, RequestValidationError, HTTPException) as error:
                         if "text/html" not in request.headers.get("accept", ""):
                             raise
                         return self.failed(request, error)
@@ -99,6 +110,18 @@ class Pages:
                 return as_page
 
         return APIRouter(include_in_schema=False, route_class=PageRoute)
+
+
+def _explained(error: Failure) -> tuple[int, str, str]:
+    """The status, the kind of the problem, and why."""
+    match error:
+        case BatonError():
+            return problem_for(error).status_code, kind_for(error), reason_of(error)
+        case RequestValidationError():
+            faults = [f"`{fault['loc'][-1]}`: {fault['msg']}" for fault in error.errors()]
+            return 422, "invalid-input", "; ".join(faults)
+        case _:
+            return error.status_code, kind_of_status(error.status_code), error.detail
 
 
 def reason_of(error: BatonError) -> str:

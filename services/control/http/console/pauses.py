@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from services.control.http.console.movements import Movement, MovementCounts
+from services.control.http.console.movements import Cause, Movement, MovementCounts, by_cause
 from services.control.http.console.words import plural, span
 
 LEAST_MS, MOST_MS = 10.0, 10_000.0
@@ -24,6 +24,13 @@ BINS: Final = 15
 """Bars of the distribution: five for each power of ten."""
 LABEL: Final = 14.0
 """Pixels that two labels need between them."""
+TOGETHER: Final = 2
+"""Streams that a cause must have moved to get a label on the time line."""
+MOST_LABELS: Final = 6
+MOST_WHY: Final = 40
+"""Letters of a label, at most."""
+LETTER, BESIDE = 0.75, 1.0
+"""A letter's width and a label's distance from its point, in percent of a drawing 800 px wide."""
 DAY_MS: Final = 86_400_000
 STEPS_MS: Final = (
     *(1_000, 10_000, 60_000, 300_000, 900_000, 1_800_000),
@@ -44,15 +51,26 @@ class Quantile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CauseLabel:
+    """Why several streams moved together, beside the longest of their pauses; `anchor` is SVG's."""
+
+    text: str
+    x: float
+    y: float
+    anchor: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PauseChart:
     """The pauses over time and their distribution.
 
     `points`: x, y and whether it was warm. `bars`: top and width of the bars of the
-    distribution, each `bar_height` high.
+    distribution, each `bar_height` high. `causes` are those with most streams.
     """
 
     lines: Sequence[tuple[float, str]]
     points: Sequence[tuple[float, float, bool]]
+    causes: Sequence[CauseLabel]
     times: Sequence[tuple[float, str]]
     bars: Sequence[tuple[float, float]]
     bar_height: float
@@ -97,6 +115,7 @@ def pause_chart(
             (_y(ms), text) for ms, text in ((10_000, "10 s"), (1_000, "1 s"), (100, "100 ms"), (10, "10 ms"))
         ],
         points=[(x(at), _y(ms), is_warm is not False) for at, ms, is_warm in known],
+        causes=_cause_labels(by_cause(moves), x),
         times=[(x(at), text) for at, text in time_labels(begin, now_ms) if x(at) <= LAST_LABEL],
         bars=_bars([ms for _, ms, _ in known]),
         bar_height=(BOTTOM - TOP) / BINS,
@@ -105,6 +124,26 @@ def pause_chart(
         distribution=f"How {number} {'is' if len(known) == 1 else 'are'} distributed: "
         + ", ".join(text for text, _ in texts),
     )
+
+
+def _cause_labels(causes: Sequence[Cause], x: Callable[[int], float]) -> list[CauseLabel]:
+    """The labels of causes that moved several streams; one that would cover a larger one is left out."""
+    found: list[CauseLabel] = []
+    taken: list[tuple[float, float, float]] = []
+    for cause in sorted(causes, key=lambda one: (-len(one.moves), -one.at)):
+        if len(cause.moves) < TOGETHER or cause.longest_ms is None or not cause.why:
+            continue
+        first, last = x(cause.moves[-1].at), x(cause.at)
+        text = cause.why if len(cause.why) <= MOST_WHY else f"{cause.why[: MOST_WHY - 1]}…"
+        is_left = last + BESIDE + len(text) * LETTER > RIGHT
+        begin = first - BESIDE - len(text) * LETTER if is_left else last + BESIDE
+        y, end = _y(cause.longest_ms), begin + len(text) * LETTER
+        if begin < LEFT or any(low < end and begin < high and abs(y - at) < LABEL for low, high, at in taken):
+            continue
+        taken.append((begin, end, y))
+        place, anchor = (first - BESIDE, "end") if is_left else (last + BESIDE, "start")
+        found.append(CauseLabel(text=text, x=round(place, 2), y=y, anchor=anchor))
+    return found[:MOST_LABELS]
 
 
 def time_labels(begin_ms: int, end_ms: int) -> list[tuple[int, str]]:

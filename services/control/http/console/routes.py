@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
+from services.control.core.queues import QueueRow
 from services.control.core.recent_events import EventFilter
 from services.control.core.rows import StreamRow
 from services.control.http.api.access.caller import Role, caller_of
@@ -67,6 +68,7 @@ class Console:
         look_up: LookUp,
         pages: Pages,
         *,
+        queues: Callable[[], Sequence[QueueRow]] = tuple,
         is_read_only: bool = False,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
@@ -79,7 +81,7 @@ class Console:
         self.look_up = look_up
         self.pages = pages
         self.now_ms = now_ms
-        self.scene = scene_of(view, problems, now_ms)
+        self.scene = scene_of(view, problems, now_ms, queues=queues)
 
     def __repr__(self) -> str:
         return f"<Console of {self.view!r}>"
@@ -113,7 +115,11 @@ class Console:
 
 
 def scene_of(
-    view: ClusterView, problems: Problems, now_ms: Callable[[], int] = wall_ms
+    view: ClusterView,
+    problems: Problems,
+    now_ms: Callable[[], int] = wall_ms,
+    *,
+    queues: Callable[[], Sequence[QueueRow]] = tuple,
 ) -> Callable[[str], Scene]:
     """Reads the scene of a group. Reading raises UnknownGroup, Unavailable."""
 
@@ -128,6 +134,7 @@ def scene_of(
             now_ms=now_ms(),
             stale_ms=view.stale_ms(),
             problems=problems.of_group(group).problems,
+            queues=queues(),
         )
 
     return scene
@@ -244,7 +251,7 @@ def _live(routes: APIRouter, console: Console) -> None:
         seen = request.headers.get("last-event-id", "")
         streams = [int(number) for number in rows.split(",") if number]
         chunks = console.hub.follow(group, colour, streams, int(seen) if seen.isdecimal() else None, work)
-        return EventStream(chunks, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        return EventStream(request, chunks)
 
 
 def _cells(row: StreamRow, now_ms: int) -> tuple[str, ...]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from services.control.core.problems import ProblemRow
+from services.control.core.queues import QueueRow
 from services.control.core.report import longest_lag_ms
 from services.control.core.rows import MemberRow, PlanRow, StreamRow
-from services.control.http.console.words import count, listed, per_second, plural, size, span
+from services.control.http.console.queues import queues_drawn, queues_sentence
+from services.control.http.console.words import count, digest_of, listed, per_second, plural, size, span
 
 BAD = frozenset({"STOP", "STALL", "REWIND"})
 RANK = {"REWIND": 0, "STALL": 1, "STOP": 2, "WARN": 3, "OK": 4}
@@ -23,6 +24,7 @@ class Scene:
     """One group. `rows` are all of its streams, row n is stream n; `members` are those of the group.
 
     `stale_ms`: age of the oldest reading behind it. `problems`: what is wrong in it, the worst first.
+    `queues`: all queues, which belong to no group.
     """
 
     group: str
@@ -32,6 +34,7 @@ class Scene:
     now_ms: int
     stale_ms: int
     problems: Sequence[ProblemRow] = ()
+    queues: Sequence[QueueRow] = ()
 
     @property
     def unowned(self) -> list[int]:
@@ -61,9 +64,12 @@ def facts(scene: Scene) -> dict[str, str]:
         "sessions_rate": per_second(sum(sessions) if sessions else None),
         "open": count(_sum([row.open_sessions for row in scene.rows])),
         "unowned": count(len(scene.unowned)),
+        "worst": min((row.status for row in scene.rows), key=RANK.__getitem__, default="OK"),
         "owned": owned_sentence(scene),
         "headline": headline(scene),
         "problems": digest_of(*(problem.what for problem in scene.problems)),
+        "queues": queues_drawn(scene.queues, scene.now_ms),
+        "all_queues": queues_sentence(scene.queues),
     }
 
 
@@ -80,11 +86,6 @@ def headline(scene: Scene) -> str:
     many = len(scene.problems)
     things = _NUMBERS[many] if many < len(_NUMBERS) else str(many)
     return f"{owned} {things.capitalize()} {'thing needs' if many == 1 else 'things need'} a look."
-
-
-def digest_of(*texts: str) -> str:
-    """A short name of the texts: other texts have another one."""
-    return hashlib.blake2b("\n".join(texts).encode(), digest_size=6).hexdigest()
 
 
 def owned_sentence(scene: Scene) -> str:
@@ -147,7 +148,7 @@ def stream_cells(row: StreamRow, clock: Mapping[int, str] | None = None) -> tupl
     )
 
 
-MEMBER_CELLS = ("share", "rate", "sessions", "open", "lag", "lease", "state")
+MEMBER_CELLS = ("share", "rate", "sessions", "open", "lag", "lease", "state", "lease left, in percent")
 
 
 def member_cells(member: MemberRow, rows: Sequence[StreamRow]) -> tuple[str, ...]:
@@ -161,7 +162,12 @@ def member_cells(member: MemberRow, rows: Sequence[StreamRow]) -> tuple[str, ...
         count(sum(row.lag for row in rows)),
         span(member.lease_ms) if answers else "",
         "silent" if not answers else "" if member.state == "active" else member.state,
+        _percent(member.lease_ms, member.lease_length_ms) if answers else "",
     )
+
+
+def _percent(part: float | None, whole: float | None) -> str:
+    return str(min(100, round(100 * part / whole))) if part is not None and whole else ""
 
 
 def worst_first(rows: Sequence[StreamRow]) -> list[StreamRow]:

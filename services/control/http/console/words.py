@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime
 
 DAY_MS = 86_400_000
@@ -98,6 +99,11 @@ def plural(number: int, one: str, many: str = "") -> str:
     ('1 stream', '3 streams', '0 sessions were')
     """
     return f"{count(number)} {one if number == 1 else many or one + 's'}"
+
+
+def digest_of(*texts: str) -> str:
+    """A short name of the texts: other texts have another one."""
+    return hashlib.blake2b("\n".join(texts).encode(), digest_size=6).hexdigest()
 
 
 def listed(words: list[str]) -> str:

@@ -16,7 +16,7 @@ from urllib.parse import unquote_to_bytes
 from services.producer.http.access.grants import Grant, KeyUse, Scope, WrongScope, parse_grant
 from shared.errors import BatonError, Unavailable
 from shared.service.http import kind_for
-from shared.service.key_file import Entries, KeyFile, digest_of, entries_of, find_key
+from shared.service.key_file import Entries, OptionalKeyFile, digest_of, entries_of, find_key
 from shared.service.rate_limit import RateLimit, RateLimited
 
 _BEARER = b"bearer "
@@ -103,7 +103,7 @@ class WriteKey:
             self.limit.take(fragments - 1)
 
 
-class WriteKeys:
+class WriteKeys(OptionalKeyFile):
     """The keys in force; without `keys` and `file` no key is needed. `run()` rereads the file.
 
     `workers` processes share the rates of the keys: each admits its part. `use` counts by the keys' names.
@@ -111,7 +111,7 @@ class WriteKeys:
 
     def __init__(self, keys: Iterable[Grant] = (), file: Path | None = None, *, workers: int = 1) -> None:
         self._own = tuple(keys)
-        self._file = None if file is None else KeyFile(file, "BATON_WRITE_KEYS_FILE", self._load)
+        super().__init__(file, "BATON_WRITE_KEYS_FILE", self._load)
         self._share = 1 / workers
         self.use = KeyUse()
         self._in_force: dict[bytes, WriteKey] = {}
@@ -149,24 +149,6 @@ class WriteKeys:
     def writers(self) -> int:
         """The number of names of keys that may write fragments; 1 without keys, or while none is known."""
         return self._writers
-
-    def complaint(self) -> str:
-        """Why valid keys may be rejected; empty once the file has been read."""
-        return self._file.complaint() if self._file else ""
-
-    def remarks(self) -> list[str]:
-        """What is wrong with the file, while the last good keys are in force."""
-        return self._file.remarks() if self._file else []
-
-    async def run(self) -> None:
-        """Rereads the file every second until cancelled."""
-        if self._file:
-            await self._file.run()
-
-    async def step(self) -> None:
-        """Reads the file once and puts its keys in force; an unusable file changes nothing."""
-        if self._file:
-            await self._file.step()
 
     @property
     def _is_unread(self) -> bool:

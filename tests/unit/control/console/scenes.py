@@ -47,6 +47,7 @@ def member_row(name: str, *, answers: bool = True, state: str = "active") -> Mem
         streams=[],
         rates=Rates(fragments_per_s=5, sessions_per_s=1),
         lease_ms=4000 if answers else None,
+        lease_length_ms=5000 if answers else None,
         zookeeper_session="0x1",
         answers=answers,
         paused=None,

@@ -21,6 +21,9 @@ from services.control.http.console.movements import (
 from services.control.http.console.pauses import (
     BOTTOM,
     LABEL,
+    LEFT,
+    LETTER,
+    RIGHT,
     TIMES,
     TOP,
     PauseChart,
@@ -117,6 +120,49 @@ def test_the_distribution_stays_in_its_frame_and_its_labels_apart(pauses_ms: lis
     assert [one.text.split()[0] for one in chart.quantiles] == ["longest", "p99", "median"]
     assert all(lower - upper >= LABEL - 0.1 for upper, lower in itertools.pairwise(labels))
     assert all(one.text in chart.distribution for one in chart.quantiles)
+
+
+def test_the_time_line_says_why_many_streams_moved() -> None:
+    """The largest causes first; a label that would cover one of them is left out, and so are single moves."""
+    hour = [
+        *(handover(1_000 + n, n, why="m0 is draining") for n in range(5)),
+        *(handover(20_000 + n, n, epoch=3, why="m2 has joined") for n in range(3)),
+        handover(1_000_000, 1, epoch=4, why="pinned to m1"),
+        *(
+            handover(3_500_000 + n, n, epoch=5, why="a cause of more than forty letters: m3 is gone")
+            for n in (1, 2)
+        ),
+    ]
+    moves = movements(stored(*hour))
+    chart = pause_chart(moves, counts_of(moves), HOUR_MS, HOUR_MS)
+    assert chart is not None
+
+    assert [one.text for one in chart.causes] == [
+        "m0 is draining",
+        "a cause of more than forty letters: m3 …",
+    ]
+    assert [one.anchor for one in chart.causes] == ["start", "end"]
+    assert all(TOP <= one.y <= BOTTOM for one in chart.causes)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, HOUR_MS), st.sampled_from(["", "m0 is draining", "w" * 99])), max_size=60
+    )
+)
+def test_the_labels_of_causes_stay_in_the_drawing_and_apart(world: list[tuple[int, str]]) -> None:
+    """Wherever they stand, and however long they are."""
+    moves = movements(stored(*(handover(at, n, why=why) for n, (at, why) in enumerate(world))))
+    chart = pause_chart(moves, counts_of(moves), HOUR_MS, HOUR_MS)
+    places = []
+    for one in chart.causes if chart else ():
+        width = len(one.text) * LETTER
+        begin = one.x if one.anchor == "start" else one.x - width
+        assert LEFT - 0.01 <= begin <= begin + width <= RIGHT + 0.01
+        places.append((begin, begin + width, one.y))
+
+    for (low, high, y), (other_low, other_high, other_y) in itertools.combinations(places, 2):
+        assert high <= other_low + 0.01 or other_high <= low + 0.01 or abs(y - other_y) >= LABEL
 
 
 def test_a_bar_is_as_wide_as_it_has_pauses() -> None:

@@ -22,7 +22,10 @@ from tests.unit.control.console.scenes import MEMBERS, member_row, scene_with, s
 from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner, app_of, app_on
 
-VIEWS = ("/", "/console/ownership", "/console/streams/0", "/console/movements", "/console/sessions?find=k")
+VIEWS = (
+    *("/", "/console/ownership", "/console/streams/0", "/console/movements", "/console/sessions?find=k"),
+    *("/console/queues", "/console/queues/mail", "/console/queues/mail/purge"),
+)
 URL = re.compile(r'(?:href|src)="([^"]+)"')
 WEIGHT_MOST = 120_000
 """Bytes of a first visit, packed: page, styles, scripts and fonts."""
@@ -77,7 +80,15 @@ async def test_what_users_name_cannot_become_markup() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "is_read", "status"), [("/", False, 503), ("/console/streams/99", True, 404)]
+    ("path", "is_read", "status"),
+    [
+        ("/", False, 503),
+        ("/console/streams/99", True, 404),
+        ("/console/streams/x", True, 422),
+        ("/console/ownership?colour=%3Cb%3E", True, 422),
+        ("/console/actions/move?stream=-1&to=m1", True, 422),
+        ("/console/sessions?find=%FF", True, 400),
+    ],
 )
 async def test_a_page_that_cannot_be_shown_says_why(path: str, is_read: bool, status: int) -> None:
     """People get a page, which comes back by itself if control may; other clients get a problem document."""

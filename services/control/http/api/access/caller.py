@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -34,6 +35,15 @@ def caller_of(request: HTTPConnection) -> Caller:
     return found
 
 
-def note_caller(scope: Scope, caller: Caller) -> None:
-    """Lets `caller_of` find the caller of the request."""
-    scope.setdefault("state", {})["caller"] = caller
+def is_admitted(request: HTTPConnection) -> bool:
+    """Whether the caller would still be let in with what the request showed when it began.
+
+    An answer that goes on for hours asks again: logins expire, and tokens leave their file.
+    """
+    check: Callable[[], bool] = request.scope.get("state", {}).get("is_admitted", lambda: True)
+    return check()
+
+
+def note_caller(scope: Scope, caller: Caller, is_admitted: Callable[[], bool]) -> None:
+    """Lets `caller_of` and `is_admitted` answer for the request."""
+    scope.setdefault("state", {}).update(caller=caller, is_admitted=is_admitted)

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.control.http.api.access.access import Access, ElsewhereRefused, MissingToken, WrongToken
-from services.control.http.api.access.caller import Role, note_caller
+from services.control.http.api.access.caller import Caller, Role, note_caller
 from services.control.http.api.access.needs import acts, needed_role
 from shared.errors import BatonError
 from shared.service.http import kind_for, problem, problem_for
@@ -52,8 +52,16 @@ class Gate:
             return problem(403, "read-only", "this control is read-only (BATON_READ_ONLY=1)")
         if not caller.may(needed):
             return _role_missing(caller.name, caller.role, needed)
-        note_caller(request.scope, caller)
+        note_caller(request.scope, caller, lambda: self._is_still(caller, request))
         return None
+
+    def _is_still(self, caller: Caller, request: HTTPConnection) -> bool:
+        try:
+            return self._access.caller_for(request) == caller
+        except RateLimited:
+            return True  # others have shown wrong tokens from this address; it says nothing of this one
+        except BatonError:
+            return False
 
 
 def is_for_a_page(request: HTTPConnection) -> bool:

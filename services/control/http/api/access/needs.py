@@ -23,12 +23,17 @@ ACTS: tuple[tuple[str, str, Role], ...] = (
     ("POST", "/jobs/maintain/runs", "admin"),
     ("POST", "/jobs/{name}/runs", "operate"),
     ("DELETE", "/runs/{run_id}", "operate"),
+    # it drops items that nobody has worked on
+    ("POST", "/queues/{queue}/purge", "admin"),
+    ("POST", "/queues/{queue}/redrive", "operate"),
     # the same by the console's forms
     ("POST", "/console/operations", "operate"),
     ("POST", "/console/operations/{operation_id}/cancel", "operate"),
     ("POST", "/console/jobs/maintain/runs", "admin"),
     ("POST", "/console/jobs/{name}/runs", "operate"),
     ("POST", "/console/runs/{run_id}/cancel", "operate"),
+    ("POST", "/console/queues/{queue}/purge", "admin"),
+    ("POST", "/console/queues/{queue}/redrive", "operate"),
 )
 """What acts: method, path, role. The first match counts; `{…}` stands for any text without `/`."""
 _READING = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})

@@ -30,16 +30,20 @@
     return reasons[0]?.map((_, n) => reasons.reduce((sum, one) => (one[n] === null ? sum : (sum ?? 0) + one[n]), null));
   }
 
-  function lastPoint(plot) {
+  // the hour of a lag wears the warning colour while it is too much
+  const LAGS = ["lag", "lag_ms"];
+  const isBad = (figure) => LAGS.includes(figure.dataset.series) && document.querySelector("[data-is-bad]").textContent !== "OK";
+
+  const lastPoint = (figure) => (plot) => {
     const [times, values] = plot.data;
     const at = values.findLastIndex(isKnown);
     if (at < 0) return;
     const { ctx } = plot;
     ctx.beginPath();
     ctx.arc(plot.valToPos(times[at], "x", true), plot.valToPos(values[at], "y", true), 3 * devicePixelRatio, 0, 7);
-    ctx.fillStyle = colour("--t1");
+    ctx.fillStyle = colour(isBad(figure) ? "--warn" : "--t1");
     ctx.fill();
-  }
+  };
 
   function baseline({ ctx, bbox }) {
     ctx.fillStyle = colour("--control");
@@ -61,17 +65,20 @@
     return times.map((at) => (left(at) < EDGE || left(at) > width - EDGE ? null : at));
   }
 
-  function options(width) {
+  function options(figure) {
     return {
-      width, height: HEIGHT, padding: [8, 4, 0, 0], legend: { show: false },
+      width: figure.clientWidth, height: HEIGHT, padding: [8, 4, 0, 0], legend: { show: false },
       cursor: { sync: { key: sync.key }, y: false, points: { size: 6 }, drag: { x: false } },
       scales: { y: { range: (_, low, high) => [0, Math.max(high ?? 0, 1e-9) * 1.12] } },
       axes: [{
         size: 18, stroke: colour("--t3"), grid: { show: false }, ticks: { show: false }, font: "11px Geist, sans-serif",
         filter: whole, values: (_, times) => times.map((at) => (isKnown(at) ? clock(at) : "")), space: 90,
       }, { show: false }],
-      series: [{}, { stroke: colour("--t2"), width: 1.5, fill: colour("--raised"), points: { show: false }, spanGaps: false }],
-      hooks: { draw: [baseline, lastPoint, handovers], setCursor: [showAt] },
+      series: [{}, {
+        stroke: () => colour(isBad(figure) ? "--warn" : "--t2"), width: 1.5,
+        fill: () => colour(isBad(figure) ? "--warn-fill" : "--raised"), points: { show: false }, spanGaps: false,
+      }],
+      hooks: { draw: [baseline, lastPoint(figure), handovers], setCursor: [showAt] },
     };
   }
 
@@ -88,11 +95,11 @@
   }
 
   function draw(history) {
-    const times = history.lag.map((_, n) => (history.from + n * history.step_ms) / 1000);
+    const times = Object.values(history).find(Array.isArray).map((_, n) => (history.from + n * history.step_ms) / 1000);
     figures.forEach((figure, n) => {
       const values = columnOf(history, figure.dataset.series) ?? times.map(() => null);
       if (charts[n]) return charts[n].setData([times, values]);
-      charts[n] = new uPlot(options(figure.clientWidth), [times, values], figure);
+      charts[n] = new uPlot(options(figure), [times, values], figure);
       charts[n].baton = figure.dataset.series;
       charts[n].words = wordsOf(Number(figure.dataset.unitMs));
       sync.sub(charts[n]);

@@ -43,7 +43,7 @@
 
   function merged(older, newer) {
     const both = { ...older, ...newer };
-    for (const part of ["facts", "members", "beads", "rows"]) both[part] = { ...older[part], ...newer[part] };
+    for (const part of ["facts", "members", "beads", "rows", "queues"]) both[part] = { ...older[part], ...newer[part] };
     return both;
   }
 
@@ -55,11 +55,17 @@
     }
     for (const [member, cells] of Object.entries(reading.members ?? {})) {
       const row = $(`[data-member="${CSS.escape(member)}"]`);
-      if (row) for (const cell of all("[data-cell]", row)) setText(cell, cells[cell.dataset.cell]);
+      if (!row) continue;
+      for (const cell of all("[data-cell]", row)) setText(cell, cells[cell.dataset.cell]);
+      for (const bar of all("[data-bar]", row)) bar.setAttribute("width", (cells[bar.dataset.bar] || 0) + "%");
     }
     for (const [stream, cells] of Object.entries(reading.rows ?? {})) {
       const row = $(`[data-stream="${stream}"]:is(tr, dl)`);
       if (row) for (const cell of all("[data-c]", row)) setCell(cell, cells[cell.dataset.c]);
+    }
+    for (const [queue, cells] of Object.entries(reading.queues ?? {})) {
+      const row = $(`[data-queue="${CSS.escape(queue)}"]:is(tr, dl)`);
+      if (row) for (const cell of all("[data-c]", row)) setText(cell, cells[cell.dataset.c]);
     }
     document.dispatchEvent(new CustomEvent("baton:beads", { detail: reading.beads ?? {} }));
   }

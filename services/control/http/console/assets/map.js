@@ -165,16 +165,48 @@
   let tipFor = null;
   function showTip(bead) {
     tipFor = bead;
-    const [title, ...rest] = bead.getAttribute("aria-label").split(/: |, /);
-    const heading = document.createElement("h3");
-    heading.textContent = title;
-    const lines = rest.map((text) => { const p = document.createElement("p"); p.textContent = text; return p; });
-    tip.replaceChildren(heading, ...lines);
+    const stream = streamOf(bead);
+    const { state, lines } = inRow(stream) ?? inLabel(bead);
+    const list = element("dl", "");
+    for (const [name, text] of [["Owner", ownerOf(bead) || "nobody"], ...lines])
+      if (text) list.append(element("dt", name), element("dd", text));
+    const heading = element("h3", `Stream ${stream} `);
+    heading.append(element("small", state.join(", ")));
+    tip.replaceChildren(heading, list);
     tip.hidden = false;
     const box = bead.getBoundingClientRect();
     const left = Math.max(8, Math.min(box.left, innerWidth - tip.offsetWidth - 8));
     place(tip, { left, top: box.bottom + 8 });
   }
+
+  // what the table of the page says of the stream
+  function inRow(stream) {
+    const row = $(`#streams tr[data-stream="${stream}"]`);
+    if (!row) return null;
+    const [, , status, state, ...texts] = [...row.children].map((cell) => cell.textContent.trim());
+    const names = all("#streams thead th").slice(4).map((head) => head.textContent);
+    const isPinned = beadOf(stream).classList.contains("pinned");
+    return { state: [status, state, ...(isPinned ? ["pinned"] : [])], lines: names.map((name, n) => [name, texts[n]]) };
+  }
+
+  // what the bead says of itself: a bead that is ordinary says less
+  const MEASURES = [[/^lag (.*)/, "Lag"], [/(.*) fragments\/s$/, "Fragments/s"], [/(.*) open sessions$/, "Open sessions"], [/(.*) of state$/, "State bytes"]];
+  function inLabel(bead) {
+    const state = [], lines = [];
+    for (const text of bead.getAttribute("aria-label").split(/: |, /).slice(1)) {
+      const [pattern, name] = MEASURES.find(([pattern]) => pattern.test(text)) ?? [];
+      if (name) lines.push([name, pattern.exec(text)[1]]);
+      else if (!text.startsWith("owner ") && text !== "no owner") state.push(text);
+    }
+    return { state: state.length ? state : ["OK"], lines };
+  }
+
+  function element(name, text) {
+    const made = document.createElement(name);
+    made.textContent = text;
+    return made;
+  }
+
   function hideTip() { tip.hidden = true; tipFor = null; }
   document.addEventListener("pointerover", (event) => {
     const bead = event.target.closest?.(".bead");

@@ -63,7 +63,7 @@ window.page = (() => {
     document.dispatchEvent(new Event("baton:read"));
   }
 
-  // keeps the focus, and what somebody is typing
+  // keeps the focus, what somebody is typing, and what is unfolded
   function replace(region, fresh) {
     const active = document.activeElement;
     const name = region.contains(active) && ["name", "href"].find((one) => active.hasAttribute(one));
@@ -71,6 +71,10 @@ window.page = (() => {
     for (const field of all("input[name]:not([type=hidden])", region)) {
       const twin = $(`input[name="${CSS.escape(field.name)}"]`, fresh);
       if (twin) twin.value = field.value;
+    }
+    for (const open of all("details[open]", region)) {
+      const twin = all("details", fresh).find((one) => $("summary", one).textContent === $("summary", open).textContent);
+      if (twin) twin.open = true;
     }
     region.replaceWith(fresh);
     if (focused) $(focused, fresh)?.focus();

@@ -1,0 +1,279 @@
+"""One run of the real workers of the queue service, on virtual time: `services/queue/worker` and its core.
+
+A seed decides what clients, workers and the network do. A killed worker is a process that never runs again:
+what it had sent still arrives. A stopped one goes on later, with answers that are over. In the end all is
+healed, the rest is worked off, and everything is judged. Only HTTP and Kafka are replaced.
+`python -m tests.queue_simulation.service SEEDS` runs seeds on demand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextvars
+import logging
+import random
+import sys
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from services.queue.core.commands import Ack, Receipt, Until
+from services.queue.core.items import ItemRecord
+from services.queue.core.snapshot import encode_state
+from services.queue.worker.engine import Engine
+from services.queue.worker.handing_out import HandedOut, place_of
+from services.queue.worker.leasing import Leasing
+from services.queue.worker.queues import QueueChanges, Queues
+from shared.errors import BatonError, KafkaUnavailable
+from tests.fakes.virtual_time import PROCESS, NoEnd, VirtualLoop, cancel_all, until
+from tests.queue_simulation.ledger import Ledger
+from tests.queue_simulation.wire import UnreliableStore
+from tests.simulation.__main__ import parse_seeds
+
+T = TypeVar("T")
+LEASE_MS = 2_000
+REQUEST_S = 8.0
+"""So long a client waits for an answer."""
+MAX_CALLS = 3_000_000
+MAX_LIVES = 60
+
+
+def name_of(life: int) -> str:
+    """The name of a worker's process."""
+    return f"w{life}"
+
+
+class Worker:
+    """One life of a worker, in a process of its own."""
+
+    def __init__(self, loop: VirtualLoop, store: UnreliableStore, name: str, snapshot_every: int) -> None:
+        self.name, self._loop = name, loop
+        self._context = contextvars.copy_context()
+        self._context.run(PROCESS.set, name)
+        self.queues = Queues(store, snapshot_every=snapshot_every)
+        self.start(self.queues.run())
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Does something in this process."""
+        task: asyncio.Task[T] = self._loop.create_task(work, context=self._context.copy())
+        return task
+
+
+class Course:
+    """What happens in one run; `wrong` is what was wrong, in words."""
+
+    def __init__(self, seed: int, loop: VirtualLoop) -> None:
+        self.rng = random.Random(f"{seed} queue service")
+        self.loop = loop
+        self.store = UnreliableStore(self.rng)
+        self.ledger = Ledger()
+        self.wrong: list[str] = []
+        self._every = self.rng.choice([10, 40, 10_000])
+        self._max_attempts = self.rng.choice([0, 3, 6])
+        self._lives = self._put = 0
+        self._frozen: list[Worker] = []
+        self.workers = [self._new_worker() for _ in range(self.rng.randint(1, 3))]
+
+    async def run(self) -> None:
+        """The whole run."""
+        self.store.is_healed = True  # until the queue is there
+        changes = QueueChanges(
+            max_attempts=self._max_attempts, partitions=self.rng.choice([1, 2]), lease_ms=LEASE_MS
+        )
+        await self.workers[0].start(self.workers[0].queues.put("q", changes))
+        self.store.is_healed = False
+        clients = [asyncio.create_task(self._client(f"c{n}")) for n in range(self.rng.randint(1, 5))]
+        for _ in range(self.rng.randint(5, 40)):
+            await asyncio.sleep(self.rng.choice([0.05, 1.0, 3.0]))
+            await self.rng.choices([self._put_some, self._kill, self._stop, self._thaw], [6, 1, 1, 1])[0]()
+        for client in clients:
+            client.cancel()
+        await asyncio.wait(clients)
+        await self._heal()
+        await self._drain()
+        await self._judge()
+
+    def _new_worker(self) -> Worker:
+        self._lives += 1
+        return Worker(self.loop, self.store, name_of(self._lives), self._every)
+
+    async def _put_some(self) -> None:
+        numbers = range(self._put, self._put + self.rng.randint(1, 12))
+        self._put = numbers.stop
+        items = [ItemRecord(value=b"%d" % n, id=f"i{n}") for n in numbers]
+
+        async def is_put() -> bool:
+            unstored = await self._ask(self.rng.choice(self.workers), lambda leasing: leasing.put(items))
+            return bool(unstored == [])
+
+        # with ids, because a put without an answer is put again
+        while not await is_put():  # noqa: ASYNC110  each try is another request
+            await asyncio.sleep(0.1)
+
+    async def _kill(self) -> None:
+        at = self.rng.randrange(len(self.workers))
+        killed, self.workers[at] = self.workers[at], self._new_worker()
+        self.loop.freeze(killed.name)
+        self.store.happened["kill"] += 1
+
+    async def _stop(self) -> None:
+        if len(self.workers) > 1:
+            stopped = self.workers.pop(self.rng.randrange(len(self.workers)))
+            self.loop.freeze(stopped.name)
+            self._frozen.append(stopped)
+            self.store.happened["stop"] += 1
+
+    async def _thaw(self) -> None:
+        if self._frozen:
+            worker = self._frozen.pop()
+            self.loop.thaw(worker.name)
+            self.workers.append(worker)
+
+    async def _client(self, name: str) -> None:
+        rng = self.rng
+        while True:
+            worker, count = rng.choice(self.workers), rng.choice([1, 3, 10])
+            before = self.ledger.copy()
+            if rng.random() < 0.5:
+                found = await self._ask(worker, lambda leasing: leasing.lease(count, LEASE_MS))  # noqa: B023
+            else:
+                found = await self._ask(worker, lambda leasing: leasing.poll(count, LEASE_MS, 3))  # noqa: B023
+            if not found:
+                await asyncio.sleep(0.05)
+                continue
+            self.wrong += self.ledger.hand(name, found, before, self.store.now_ms, self._letters())
+            await asyncio.sleep(rng.choice([0.0, 0.01, 0.5, LEASE_MS / 1000 + 0.5]))
+            how = rng.choices(["ack", "forget", "release", "extend", "reject"], [12, 1, 1, 1, 1])[0]
+            await self._settle(name, how, found)
+
+    async def _settle(self, name: str, how: str, found: list[HandedOut]) -> None:
+        if how == "forget":
+            return
+        receipts = tuple(one.leased.receipt for one in found)
+        self.ledger.ask(name, how, found)
+        # a request without an answer is made again, at any worker
+        for _ in range(self.rng.choice([1, 3])):
+            stale = await self._ask(
+                self.rng.choice(self.workers), lambda leasing: self._settled(leasing, how, receipts)
+            )
+            if stale is not None:
+                if how == "ack":
+                    done = [one for index, one in enumerate(found) if index not in stale]
+                    self.ledger.acked |= {place_of(one.leased.receipt) for one in done}
+                    self.ledger.finished |= {int(one.record.value) for one in done}
+                break
+
+    async def _settled(self, leasing: Leasing, how: str, receipts: tuple[Receipt, ...]) -> Any:
+        if how == "reject":
+            return await leasing.reject(receipts, "bad")
+        if how == "ack":
+            return await leasing.settle(Ack(receipts))
+        return await leasing.settle(Until(receipts, 0 if how == "release" else LEASE_MS, how == "release"))
+
+    async def _ask(self, worker: Worker, what: Any) -> Any:
+        """What the worker answers; None if it does not, or says that it cannot."""
+
+        async def answer() -> Any:
+            try:
+                return await what(await worker.queues.find("q"))
+            except KafkaUnavailable:
+                return None
+
+        asking = worker.start(answer())
+        await asyncio.wait({asking}, timeout=REQUEST_S)
+        if asking.done():
+            return asking.result()
+        asking.cancel()  # the client hangs up
+        self.store.happened["no answer"] += 1
+        return None
+
+    async def _heal(self) -> None:
+        """No more faults; every stopped worker goes on, and one more begins."""
+        self.store.is_healed = True
+        while self._frozen:
+            await self._thaw()
+        self.workers.append(self._new_worker())
+
+    async def _drain(self) -> None:
+        """A client without faults takes what is left, until nothing is."""
+        worker = self.workers[-1]
+        while not await self._is_empty(worker):
+            before = self.ledger.copy()
+            found = await self._ask(worker, lambda leasing: leasing.poll(100, 60_000, 3))
+            if found:
+                self.wrong += self.ledger.hand("last", found, before, self.store.now_ms, self._letters())
+                await self._settle("last", "ack", found)
+
+    async def _is_empty(self, worker: Worker) -> bool:
+        try:
+            status = (await worker.start(worker.queues.find("q"))).engine.status()
+        except BatonError:
+            return False
+        return not status.ready + status.leased + status.waiting
+
+    async def _judge(self) -> None:
+        """Nothing is lost, and all workers know the same."""
+        lost = set(range(self._put)) - self.ledger.asked - self._letters()
+        self.wrong += [f"{n} is lost" for n in sorted(lost)]
+        if self._max_attempts:
+            often = [one for one in self.ledger.seen if one[1] > self._max_attempts]
+            self.wrong += [f"{place} has had attempt {attempt}" for place, attempt in often]
+        end = len(self.store.logs["q"].records)
+        await until(lambda: all(engine.next_offset >= end for engine in self._engines()))
+        if len({encode_state(engine.state) for engine in self._engines()}) > 1:
+            self.wrong.append("workers at the end of the log have different states")
+
+    def _letters(self) -> set[int]:
+        stored = self.store.topics["q.dead"].partitions
+        return {int(letter.value) for one in stored for letter in one if letter}
+
+    def _engines(self) -> list[Engine]:
+        return [dict(one.queues.all())["q"].engine for one in self.workers]
+
+
+def run(seed: int) -> Course:
+    """The run of a seed: the same for the same seed and code."""
+    loop = VirtualLoop(MAX_CALLS)
+
+    courses: list[Course] = []
+
+    async def whole() -> None:
+        courses.append(Course(seed, loop))
+        await courses[0].run()
+
+    wrong = ""
+    try:
+        loop.run(whole())
+    except (AssertionError, NoEnd) as error:
+        wrong = repr(error)
+    finally:
+        for life in range(MAX_LIVES):
+            loop.thaw(name_of(life))
+        loop.run(cancel_all(asyncio.all_tasks(loop)))
+    (course,) = courses
+    course.wrong += [wrong] * bool(wrong) + loop.unhandled
+    return course
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The exit code: 0 when every seed kept every promise; else the first that did not is printed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.queue_simulation.service", description=__doc__)
+    parser.add_argument("seeds", help="n for the seeds 0 … n - 1, or a half-open range a..b")
+    parser.add_argument("--first", action="store_true", help="print nothing but the first failing seed")
+    given = parser.parse_args(arguments)
+    logging.disable()
+    happened: Counter[str] = Counter()
+    for seed in range(*parse_seeds(given.seeds)):
+        course = run(seed)
+        happened += course.store.happened
+        if course.wrong:
+            print(f"seed {seed} FAILED: {course.wrong[0][:300]}")
+            return 1
+    if not given.first:
+        print(", ".join(f"{what} {n:,}" for what, n in sorted(happened.items())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

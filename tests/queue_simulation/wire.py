@@ -1,0 +1,115 @@
+"""Kafka in memory behind a network that is not to be trusted, for real workers of the queue service.
+
+An append takes effect at the broker even if its sender has died since; its answer may be lost, and it may
+come after the sender has given it up. Readings lag, and fail now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from services.queue.core.items import ItemRecord
+from services.queue.core.open_items import Place
+from services.queue.core.replica import LogRecord
+from shared.errors import KafkaUnavailable
+from tests.fakes.queues import InMemoryCommandLog, InMemoryItemLog, InMemoryQueueStore, StoredItems, StoredLog
+
+WORLD = contextvars.Context()
+"""What happens in it belongs to no process: neither a kill nor a stop keeps it from happening."""
+GIVEN_UP_S = 5.0
+
+
+class UnreliableStore(InMemoryQueueStore):
+    """Faults stop once it is `healed`."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        self.rng, self.happened = rng, Counter[str]()
+        self.is_healed = False
+
+    def strikes(self, what: str, chance: float) -> bool:
+        """Whether this fault happens now."""
+        if self.is_healed or self.rng.random() >= chance:
+            return False
+        self.happened[what] += 1
+        return True
+
+    async def pause(self, longest_s: float) -> None:
+        """Time that the network takes."""
+        await asyncio.sleep(self.rng.uniform(0.001, 0.005 if self.is_healed else longest_s))
+
+    def open_log(self, name: str) -> UnreliableCommandLog:
+        return UnreliableCommandLog(self, self.logs[name])
+
+    async def open_items(self, name: str, *, over: str, partitions: int) -> UnreliableItemLog:
+        await self.pause(0.05)
+        return UnreliableItemLog(self, name, self.topics[over or name])
+
+    async def deliver(self, what: str, store: Callable[[], None]) -> None:
+        """Lets the broker `store` what was sent. Raises KafkaUnavailable if the sender hears nothing."""
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[None] = loop.create_future()
+
+        def arrive() -> None:
+            store()
+            if not answered.done():
+                answered.set_result(None)
+
+        is_late = self.strikes(f"{what} late", 0.02)
+        if not self.strikes(f"{what} lost", 0.04):
+            slow_s = self.rng.uniform(0.1, 3.0) if self.strikes(f"{what} slow", 0.05) else 0.0
+            delay_s = GIVEN_UP_S + 1 if is_late else self.rng.uniform(0.001, 0.02) + slow_s
+            loop.call_later(delay_s, arrive, context=WORLD)
+            if not is_late and not self.strikes(f"answer to {what} lost", 0.02):
+                await answered
+                return
+        await asyncio.sleep(GIVEN_UP_S)
+        raise KafkaUnavailable("not acknowledged")
+
+
+class UnreliableCommandLog(InMemoryCommandLog):
+    """One worker's access to the log of a queue."""
+
+    def __init__(self, store: UnreliableStore, stored: StoredLog) -> None:
+        super().__init__(store, stored)
+        self._wire = store
+
+    async def read(self, timeout_s: float) -> Sequence[LogRecord]:
+        await self._wire.pause(0.02)
+        if self._wire.strikes("log unreadable", 0.001):
+            raise KafkaUnavailable("refused")
+        return await super().read(timeout_s)
+
+    async def append(self, value: bytes) -> None:
+        def store() -> None:
+            records = self._stored.records
+            records.append(LogRecord(len(records), self._wire.now_ms, value))
+            self._stored.grow()
+
+        await self._wire.deliver("record", store)
+
+
+class UnreliableItemLog(InMemoryItemLog):
+    """One worker's access to the items of a queue."""
+
+    def __init__(self, store: UnreliableStore, name: str, stored: StoredItems) -> None:
+        super().__init__(store, name, stored)
+        self._wire = store
+
+    async def get(self, places: Collection[Place]) -> Mapping[Place, ItemRecord]:
+        if places:
+            await self._wire.pause(0.01)
+            if self._wire.strikes("items unreadable", 0.01):
+                raise KafkaUnavailable("refused")
+        return await super().get(places)
+
+    async def append(self, items: Sequence[ItemRecord]) -> list[int]:
+        try:
+            await self._wire.deliver("items", lambda: self.store_now(items))
+        except KafkaUnavailable:
+            return list(range(len(items)))
+        return []
