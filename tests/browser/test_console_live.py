@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser.baton import STREAMS, RunningBaton
@@ -118,6 +119,16 @@ def test_the_hour_of_lag_wears_the_warning_colour_while_a_stream_falls_behind(pa
     page.until(f"(function () {{ {painted} }})('lag')")
     assert not page.run(painted, "open_sessions")
     page.picture("lag-dark-1440")
+
+
+@pytest.mark.parametrize("width", [720, 900, 1024, 1200, 1399, 1400])
+def test_a_bead_shows_its_whole_number_at_any_width(page: Page, width: int) -> None:
+    """A number that is cut looks like another one: the ends of the rows give way first."""
+    page.go(OWNERSHIP)
+    page.wear("dark", width, 900)
+    beads = "[...document.querySelectorAll('.bead')]"
+    narrow = f"{beads}.filter((b) => b.scrollWidth > b.clientWidth || b.clientWidth < 24)"
+    assert page.run(f"return {narrow}.length") == 0
 
 
 def test_the_theme_that_a_person_chose_stays(page: Page) -> None:
