@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser.baton import STREAMS, RunningBaton
@@ -35,6 +36,7 @@ def test_a_paused_page_changes_only_when_it_goes_on(page: Page, baton: RunningBa
     before = page.run(f"return {ROW.format(stream=5)}")
     target = baton.move(5)
     page.until("document.querySelector('#strip').textContent.includes('wait')")
+    assert page.faults() == []
     assert page.run(f"return {ROW.format(stream=5)}") == before
     page.press("p")
     page.until(f"{ROW.format(stream=5)} === '{target}'")
@@ -86,10 +88,47 @@ def test_the_map_is_one_tab_stop_and_is_walked_by_arrows(page: Page) -> None:
     page.press(Keys.HOME, Keys.ARROW_RIGHT)
     assert page.run("return document.activeElement.id") == "b1"
     assert "Stream 1" in page.text("#tip")
+    names = page.run("return [...document.querySelectorAll('#tip dt')].map((name) => name.textContent)")
+    assert names[:4] == ["Owner", "Lag", "Fragments/s", "Open sessions"]
+    page.picture("tip-light-1440")
     page.press(Keys.ENTER)
     page.until("location.pathname === '/console/streams/1'")
     page.press("]")
     page.until("location.pathname === '/console/streams/2'")
+
+
+def test_the_hour_of_lag_wears_the_warning_colour_while_a_stream_falls_behind(page: Page) -> None:
+    """The other hours do not; a reading that says otherwise takes it away with the next hour."""
+    painted = """
+        const canvas = document.querySelector(`[data-series=${arguments[0]}] canvas`);
+        const probe = document.createElement("i");
+        probe.style.color = "var(--warn)";
+        document.body.append(probe);
+        const warn = getComputedStyle(probe).color.match(/[0-9]+/g).slice(0, 3).map(Number);
+        const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+        for (let at = 0; at < data.length; at += 4)
+          if (warn.every((part, n) => data[at + n] === part) && data[at + 3] === 255) return true;
+        return false;
+    """
+    page.go("/")
+    page.until("document.querySelector('[data-series=open_sessions] canvas')")
+    assert not page.run(painted, "lag")
+    # another theme draws the hours anew
+    page.run("document.querySelector('[data-is-bad]').textContent = 'WARN'")
+    page.run("document.documentElement.dataset.theme = 'dark'")
+    page.until(f"(function () {{ {painted} }})('lag')")
+    assert not page.run(painted, "open_sessions")
+    page.picture("lag-dark-1440")
+
+
+@pytest.mark.parametrize("width", [720, 900, 1024, 1200, 1399, 1400])
+def test_a_bead_shows_its_whole_number_at_any_width(page: Page, width: int) -> None:
+    """A number that is cut looks like another one: the ends of the rows give way first."""
+    page.go(OWNERSHIP)
+    page.wear("dark", width, 900)
+    beads = "[...document.querySelectorAll('.bead')]"
+    narrow = f"{beads}.filter((b) => b.scrollWidth > b.clientWidth || b.clientWidth < 24)"
+    assert page.run(f"return {narrow}.length") == 0
 
 
 def test_the_theme_that_a_person_chose_stays(page: Page) -> None:

@@ -208,11 +208,12 @@ async def test_messages_end_when_the_caller_would_not_be_let_in_any_more(
         browser.file.write_text(text)
         await browser.access.step()
 
-    ends = [
+    ends: list[Callable[[], Awaitable[None]]] = [
         partial(replace_by, "fedcba9876543210 view name=bob"),
         partial(replace_by, f"{TOKEN} view name=ann"),
+        *([expire] if how == "cookie" else []),
     ]
-    for end in [*ends, *([expire] if how == "cookie" else [])]:
+    for end in ends:
         assert len(await streamed(browser, path, shown, end)) == 1
         await replace_by(lines)
 
