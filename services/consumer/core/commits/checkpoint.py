@@ -8,6 +8,7 @@ before. Now and then everything is written again, a *whole set*, over several co
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
@@ -22,6 +23,7 @@ from services.consumer.core.commits.checkpoint_format import (
     size_of_session,
 )
 from services.consumer.core.large_dict import LargeDict
+from services.consumer.core.sessions.assembly import ParkedFrom
 from services.consumer.core.sessions.open_table import OpenTable
 from services.consumer.core.sessions.remembered import forget_old
 from services.consumer.core.sessions.state import Covered, OpenSession, is_droppable
@@ -35,7 +37,8 @@ class Checkpoint:
     """What a new owner starts from: `covered` in order of offset, `parked` in order of the last fragments.
 
     `bytes`: size of the records that were folded into it; `whole_bytes`: about that of a whole set of it;
-    `parked_bytes`: of the parked fragments.
+    `parked_bytes`: of the parked fragments; `parked_from`: first offsets and keys of the parked sessions, in
+    order of the offsets. `is_start`: it is where a group starts that follows another one, and is not stored.
     """
 
     head: Head
@@ -44,6 +47,8 @@ class Checkpoint:
     bytes: int = 0
     whole_bytes: int = 0
     parked_bytes: int = 0
+    parked_from: ParkedFrom = field(default_factory=deque)
+    is_start: bool = False
 
 
 def new_stream(first_record: int = 0) -> Checkpoint:
@@ -103,6 +108,7 @@ def _order_covered(checkpoint: Checkpoint, repeat_ms: int) -> Steps[None]:
 
 def _order_parked(checkpoint: Checkpoint) -> Steps[None]:
     """Puts the parked sessions in order of their last fragments."""
+    checkpoint.parked_from = yield from listing_parked(list(checkpoint.parked.unordered()))
     sessions = yield from sorting(list(checkpoint.parked.unordered()), lambda session: session.last_offset)
     checkpoint.parked = OpenTable()
     yield
@@ -112,6 +118,15 @@ def _order_parked(checkpoint: Checkpoint) -> Steps[None]:
             checkpoint.parked_bytes += session.bytes
             checkpoint.whole_bytes += size_of_session(session)
         yield
+
+
+def listing_parked(parked: list[OpenSession]) -> Steps[ParkedFrom]:
+    """First offsets and keys of these parked sessions, in order of the offsets; it empties the list."""
+    found: ParkedFrom = deque()
+    for part in sliced((yield from sorting(parked, lambda session: session.first_offset))):
+        found.extend((session.first_offset, session.key) for session in part)
+        yield
+    return found
 
 
 def is_settled(head: Head, stable: int, end: int) -> bool:
@@ -129,6 +144,15 @@ def check_reaches(head: Head, end: int) -> None:
     """Raises InvalidInput if the checkpoints partition ends below the head's newest record: it was lost."""
     if head.newest >= end:
         raise InvalidInput(f"the checkpoints end at {end}, but {head!r}")
+
+
+def start_following(start: int, log: int, covered: LargeDict[str, Covered]) -> Checkpoint:
+    """The checkpoint of a stream without a head, in a group that follows another one and starts there.
+
+    `log`: the number of the stream's log; `covered`: see `core/sessions/seam.py`.
+    """
+    head = Head(epoch=0, seq=0, position=start, safe_offset=start, log=log)
+    return Checkpoint(head=head, covered=covered, is_start=True)
 
 
 def find_head(records: Iterable[tuple[int, bytes]]) -> Head | None:

@@ -65,9 +65,13 @@ class Stream(StreamFigures):
         self.assembler.restore(
             covered=CoveredKeys(settings.repeat_ms, checkpoint.covered),
             parked=checkpoint.parked,
+            parked_from=checkpoint.parked_from,
             state_bytes=checkpoint.parked_bytes,
             position=head.position,
         )
+        self._is_start = checkpoint.is_start
+        if checkpoint.is_start:
+            self.assembler.covered.take_over(checkpoint.covered, ())
         self.last_record = LastRecord(head.position - 1, head.appended)
         self.writer = CheckpointWriter(checkpoint)
         self._counts_before = head.counts
@@ -166,7 +170,7 @@ class Stream(StreamFigures):
         """
         self.head = commit.head_at(offsets)
         self._last_commit_s = now_s
-        self._in_commit = False
+        self._in_commit = self._is_start = False
         self.read_marks.forget_below(self.head.safe_offset)
         return self.writer.committed(commit, offsets)
 
@@ -195,7 +199,9 @@ class Stream(StreamFigures):
     @property
     def has_changes(self) -> bool:
         """Whether anything is not committed yet; never while replaying."""
-        return not self.is_replaying and (self.position != self.head.position or bool(self._pending))
+        return not self.is_replaying and (
+            self.position != self.head.position or bool(self._pending) or self._is_start
+        )
 
     @property
     def pending(self) -> Sequence[Closed]:
@@ -241,6 +247,7 @@ class Stream(StreamFigures):
         return (
             since >= commit_s
             or self._is_full
+            or self._is_start
             # commits must be closer together than parking's steps, or parking could not keep up
             or self.position - self.head.position > self.limits.max_replay_fragments // 4
             # one commit parks only a share, so the next follows until a replay is short again
@@ -285,6 +292,7 @@ class Stream(StreamFigures):
             newest=self.head.newest,
             appended=self.last_record.appended_before(state.position),
             log=self.head.log,
+            oldest=state.find_oldest(),
             counts=self.counts,
         )
         changed = state.covered.take_changes(safe_offset, a)
