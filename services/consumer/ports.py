@@ -8,7 +8,7 @@ its outcome is unknown: discard the reader or sink, read the claim afresh, open 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Literal, Protocol
 
 from services.consumer.core.commits.checkpoint import Checkpoint
@@ -113,6 +113,12 @@ class StreamLog(Protocol):
         """A sink for the stream's commits, not opened yet."""
         ...
 
+    def delivered(self, group: str, stream: int) -> AsyncIterator[bytes]:
+        """All sessions of a stream that a group has delivered by now, as they are stored; those of other
+        streams may be among them. Raises Unavailable.
+        """
+        ...
+
     async def ends(self, streams: Collection[int]) -> Mapping[int, int]:
         """The next offset to be written of these streams, read afresh; without those whose log is away.
 
@@ -165,10 +171,11 @@ class Coordinator(Protocol):
     def now_s(self) -> float:
         """The clock of the lease: seconds, monotonic, counting suspension."""
 
-    async def ensure_group(self, settings: GroupSettings) -> None:
-        """Creates the group's znodes where they are missing, with these settings.
+    async def ensure_group(self, settings: GroupSettings) -> GroupSettings:
+        """Creates the group's znodes where they are missing, with these settings; returns the group's.
 
-        Raises InvalidInput, naming each difference, if the group has other settings.
+        They differ only in a group that follows another one, and only where these are the defaults. Raises
+        InvalidInput, naming each other difference.
         """
 
     async def join(self, node: MemberNode) -> None:

@@ -41,12 +41,16 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
         """The data of the znode `groups/<g>`."""
         return msgspec.json.encode(self)
 
-    def differences(self, other: GroupSettings) -> list[str]:
-        """One phrase per field in which `other` differs, `name: mine / other's`."""
+    def differences(self, other: GroupSettings, *, but_defaults: bool = False) -> list[str]:
+        """One phrase per field in which `other` differs, `name: mine / other's`.
+
+        With `but_defaults`, only of fields that differ from their defaults here.
+        """
+        may_differ = GroupSettings() if but_defaults else other
         return [
             f"{name}: {getattr(self, name)} / {getattr(other, name)}"
             for name in self.__struct_fields__
-            if getattr(self, name) != getattr(other, name)
+            if getattr(self, name) not in (getattr(other, name), getattr(may_differ, name))
         ]
 
 

@@ -3,14 +3,17 @@ clients."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 
 from services.consumer.adapters.kafka.clients import SharedClients
 from services.consumer.adapters.kafka.sink import KafkaSessionSink
 from services.consumer.adapters.kafka.source import KafkaFragmentReader
 from services.consumer.ports import FragmentReader, SessionSink
+from shared.errors import NotFound
 from shared.kafka.access import Kafka
-from shared.kafka.offsets import LATEST, list_known_offsets
+from shared.kafka.catalog import count_partitions
+from shared.kafka.offsets import EARLIEST, LATEST, list_known_offsets, list_offsets
+from shared.kafka.ranges import read_range
 from shared.model.group import GroupSettings
 from shared.model.names import Names
 
@@ -36,6 +39,18 @@ class KafkaStreamLog:
 
     def sink(self, stream: int) -> SessionSink:
         return KafkaSessionSink(self._shared, stream, self._settings, self._session_partitions)
+
+    async def delivered(self, group: str, stream: int) -> AsyncIterator[bytes]:
+        cluster, topic = self._shared.cluster, self._names.sessions(group)
+        try:
+            partition = topic, stream % await count_partitions(cluster, topic)
+        except NotFound:
+            return  # no member of that group has ever run
+        start = (await list_offsets(cluster, [partition], EARLIEST))[partition]
+        # not only what is decided: the sessions of a commit may be undecided when its head is not any more
+        end = (await list_offsets(cluster, [partition], LATEST))[partition]
+        async for record in read_range(cluster, partition, start, end - 1, is_committed=True):
+            yield record.value
 
     async def ends(self, streams: Collection[int]) -> Mapping[int, int]:
         logs = {stream: (self._names.fragments(stream), 0) for stream in streams}

@@ -106,9 +106,11 @@ class ZooKeeperCoordinator:
         """How many znodes of the group could not be decoded when they were last read."""
         return len(self._mirror.unreadable)
 
-    async def ensure_group(self, settings: GroupSettings) -> None:
-        """Creates the group's znodes where they are missing. Raises InvalidInput, ZooKeeperUnavailable."""
-        await create_group(self._zookeeper, self._names, self.group, settings)
+    async def ensure_group(self, settings: GroupSettings) -> GroupSettings:
+        """Creates the group's znodes where they are missing; returns its settings. Raises InvalidInput,
+        ZooKeeperUnavailable.
+        """
+        return await create_group(self._zookeeper, self._names, self.group, settings)
 
     async def join(self, node: MemberNode) -> None:
         """Creates this member's node in the present ZooKeeper session, or updates its data."""

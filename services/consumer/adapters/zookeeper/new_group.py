@@ -9,10 +9,12 @@ from shared.zookeeper.unreadable import UnreadableZnodes
 from shared.zookeeper.znodes import Znodes
 
 
-async def create_group(zookeeper: Znodes, names: Names, group: str, settings: GroupSettings) -> None:
-    """Creates what is missing, at every member's start.
+async def create_group(zookeeper: Znodes, names: Names, group: str, settings: GroupSettings) -> GroupSettings:
+    """Creates what is missing, at every member's start; returns the group's settings.
 
-    Raises InvalidInput if the group has other settings; ZooKeeperUnavailable also if they are unreadable.
+    Control makes the groups that follow others, with the settings that an operator asked for: there only what
+    differs from the defaults must be the same. Raises InvalidInput if the group has other settings;
+    ZooKeeperUnavailable also if they are unreadable.
     """
     path = names.group(group)
     await zookeeper.make_path(names.groups)
@@ -23,7 +25,8 @@ async def create_group(zookeeper: Znodes, names: Names, group: str, settings: Gr
     found = UnreadableZnodes().decode(path, znode.data, parse_group_settings)
     if found is None:
         raise ZooKeeperUnavailable(f"the group's settings at {path} are unreadable")
-    differences = settings.differences(found)
+    has_start = await zookeeper.get(names.start(group), awaits_creation=False) is not None
+    differences = settings.differences(found, but_defaults=has_start)
     if differences:
         raise InvalidInput(
             f"group {group!r} has other settings (here / there): {', '.join(differences)}; "
@@ -32,3 +35,4 @@ async def create_group(zookeeper: Znodes, names: Names, group: str, settings: Gr
     # members last: nobody can join an incomplete group, and a member that cannot join completes it
     for part in (names.streams(group), names.claims(group), names.members(group)):
         await zookeeper.create(part)
+    return found

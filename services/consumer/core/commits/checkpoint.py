@@ -23,12 +23,14 @@ from services.consumer.core.commits.checkpoint_format import (
     size_of_session,
 )
 from services.consumer.core.large_dict import LargeDict
-from services.consumer.core.sessions.assembly import ParkedFrom
+from services.consumer.core.sessions.assembly import Assembler, ParkedFrom
+from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.open_table import OpenTable
 from services.consumer.core.sessions.remembered import forget_old
 from services.consumer.core.sessions.state import Covered, OpenSession, is_droppable
 from services.consumer.core.slices import Steps, at_once, sliced, sorting
 from shared.errors import InvalidInput
+from shared.model.group import GroupSettings
 from shared.model.head import Head
 
 
@@ -58,6 +60,22 @@ def new_stream(first_record: int = 0) -> Checkpoint:
     offset is a number that no other log of the stream in this group has had.
     """
     return Checkpoint(head=Head(epoch=0, seq=0, position=0, safe_offset=0, log=first_record))
+
+
+def restored(checkpoint: Checkpoint, settings: GroupSettings) -> Assembler:
+    """What an owner begins to read with."""
+    head = checkpoint.head
+    found = Assembler(settings, position=head.safe_offset, w=head.w, a=head.a)
+    found.restore(
+        covered=CoveredKeys(settings.repeat_ms, checkpoint.covered),
+        parked=checkpoint.parked,
+        parked_from=checkpoint.parked_from,
+        state_bytes=checkpoint.parked_bytes,
+        position=head.position,
+    )
+    if checkpoint.is_start:  # the first commit must store it
+        found.covered.take_over(checkpoint.covered, ())
+    return found
 
 
 def fold_records(head: Head, records: Iterable[tuple[int, bytes]], repeat_ms: int) -> Checkpoint:

@@ -13,7 +13,7 @@ import bisect
 from collections.abc import Sequence
 
 from services.consumer.core import slices
-from services.consumer.core.commits.checkpoint import Checkpoint
+from services.consumer.core.commits.checkpoint import Checkpoint, restored
 from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.delivery import Deliveries
 from services.consumer.core.commits.figures import StreamFigures
@@ -23,8 +23,6 @@ from services.consumer.core.commits.read_marks import ReadMarks
 from services.consumer.core.commits.ticks import Ticks
 from services.consumer.core.commits.turn import RENEW_S, Effect, Start, StreamLimits, Tick, Turn, rest_s
 from services.consumer.core.commits.writer import CheckpointWriter
-from services.consumer.core.sessions.assembly import Assembler
-from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.marker_search import CLOSED_AT_ONCE
 from services.consumer.core.sessions.record import Record
 from services.consumer.core.sessions.state import Closed
@@ -61,17 +59,8 @@ class Stream(StreamFigures):
         self.head = head = checkpoint.head
         self.cut = 0
         """Offsets that retention removed before they were read."""
-        self.assembler = Assembler(settings, position=head.safe_offset, w=head.w, a=head.a)
-        self.assembler.restore(
-            covered=CoveredKeys(settings.repeat_ms, checkpoint.covered),
-            parked=checkpoint.parked,
-            parked_from=checkpoint.parked_from,
-            state_bytes=checkpoint.parked_bytes,
-            position=head.position,
-        )
+        self.assembler = restored(checkpoint, settings)
         self._is_start = checkpoint.is_start
-        if checkpoint.is_start:
-            self.assembler.covered.take_over(checkpoint.covered, ())
         self.last_record = LastRecord(head.position - 1, head.appended)
         self.writer = CheckpointWriter(checkpoint)
         self._counts_before = head.counts

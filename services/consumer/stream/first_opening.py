@@ -1,0 +1,45 @@
+"""Where a stream begins that has no head: in a group with a start, there, with what others' sessions cover.
+
+Used by `opening.py`. The first commit stores what is covered, so this is done once in a stream's life, and
+again if the first owner dies before its first commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from services.consumer.core.commits.checkpoint import Checkpoint, start_following
+from services.consumer.core.sessions.seam import Seam, span_of
+from services.consumer.stream.context import GroupContext
+from services.consumer.stream.slices import in_slices
+from shared.model.head import Head
+from shared.model.start import cuts_of
+
+SPANS_AT_ONCE = 500
+
+
+async def start_of_group(
+    stream: int, head: Head, context: GroupContext, note_progress: Callable[[], None]
+) -> Checkpoint | None:
+    """The checkpoint to begin with, None for the beginning of the log.
+
+    `head`: as it was read, without a commit. Raises Unavailable; InvalidInput if the group's start or a
+    session of a followed group cannot be read.
+    """
+    # of a stream that was started over, an operator has decided to read the log that is there
+    if not context.chain or head.log:
+        return None
+    start = context.chain[0].offset(stream)
+    if start is None:
+        return None
+    seam = Seam(stream, start)
+    for cut in cuts_of(context.chain, stream):
+        spans = []
+        async for raw in context.log.delivered(cut.group, stream):
+            spans.append(span_of(raw))
+            if len(spans) == SPANS_AT_ONCE:
+                seam.add(cut, spans)
+                spans = []
+                note_progress()
+        seam.add(cut, spans)
+    return start_following(start, head.log, await in_slices(seam.covering()))
