@@ -13,6 +13,7 @@ from services.consumer.core.commits import stream as commits
 from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
+from services.consumer.core.sessions.seam import span_of
 from services.consumer.ports import Fenced, FragmentReader, SessionSink, StreamLog
 from shared.errors import KafkaUnavailable
 from shared.model.fragments import encode_marker
@@ -233,3 +234,22 @@ class LogContract:
         await append(1, b"k", fragment("k"))
 
         assert dict(await stream_log.ends([0, 1])) == {0: 1, 1: 2}
+
+    async def test_everything_that_a_group_has_delivered_can_be_read(
+        self, stream_log: StreamLog, append: Append
+    ) -> None:
+        """All commits that are known to have succeeded, at once; nothing of a group that never delivered."""
+        sink = stream_log.sink(0)
+        stream = await opened(sink)
+        for n in range(3):
+            await append(0, b"k", fragment("k", end=True, pad=n))
+            stream.fold((await read_to_end(stream_log.reader(0), n))[-1:], 0.0)
+            await commit(stream, sink)
+        await sink.close()
+
+        found = [span_of(raw) async for raw in stream_log.delivered("default", 0)]
+
+        assert [(span.key, span.first_offset, span.last_offset) for span in found] == [
+            ("k", n, n) for n in range(3)
+        ]
+        assert [raw async for raw in stream_log.delivered("none", 0)] == []

@@ -24,7 +24,7 @@ _OF_THE_TOPIC: Final = 1
 """The source of a setting that was made for this topic; the others are defaults of the broker."""
 
 # error codes of Kafka
-_TIMED_OUT, _NO_RIGHT_TO_TOPIC, _EXISTS, _NOT_CONTROLLER = 7, 29, 36, 41
+_UNKNOWN_TOPIC, _TIMED_OUT, _NO_RIGHT_TO_TOPIC, _EXISTS, _NOT_CONTROLLER = 3, 7, 29, 36, 41
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +87,12 @@ async def count_replicas(cluster: Cluster, topics: Collection[str]) -> dict[str,
     """
     found = await read_replicas(cluster, topics)
     return {name: [one.replicas for one in partitions] for name, partitions in found.items()}
+
+
+async def is_missing(cluster: Cluster, topic: str) -> bool:
+    """Whether a broker says that there is no such topic. Raises KafkaUnavailable."""
+    answer = await cluster.ask_any(MetadataRequest([topic]))
+    return any(error == _UNKNOWN_TOPIC for error, *_ in answer.topics)
 
 
 async def count_partitions(cluster: Cluster, topic: str) -> int:

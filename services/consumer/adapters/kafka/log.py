@@ -9,9 +9,8 @@ from services.consumer.adapters.kafka.clients import SharedClients
 from services.consumer.adapters.kafka.sink import KafkaSessionSink
 from services.consumer.adapters.kafka.source import KafkaFragmentReader
 from services.consumer.ports import FragmentReader, SessionSink
-from shared.errors import NotFound
 from shared.kafka.access import Kafka
-from shared.kafka.catalog import count_partitions
+from shared.kafka.catalog import count_partitions, is_missing
 from shared.kafka.offsets import EARLIEST, LATEST, list_known_offsets, list_offsets
 from shared.kafka.ranges import read_range
 from shared.model.group import GroupSettings
@@ -42,10 +41,9 @@ class KafkaStreamLog:
 
     async def delivered(self, group: str, stream: int) -> AsyncIterator[bytes]:
         cluster, topic = self._shared.cluster, self._names.sessions(group)
-        try:
-            partition = topic, stream % await count_partitions(cluster, topic)
-        except NotFound:
+        if await is_missing(cluster, topic):
             return  # no member of that group has ever run
+        partition = topic, stream % await count_partitions(cluster, topic)
         start = (await list_offsets(cluster, [partition], EARLIEST))[partition]
         # not only what is decided: the sessions of a commit may be undecided when its head is not any more
         end = (await list_offsets(cluster, [partition], LATEST))[partition]

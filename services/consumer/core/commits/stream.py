@@ -281,7 +281,7 @@ class Stream(StreamFigures):
             newest=self.head.newest,
             appended=self.last_record.appended_before(state.position),
             log=self.head.log,
-            oldest=state.find_oldest(),
+            oldest=state.find_oldest(first),
             counts=self.counts,
         )
         changed = state.covered.take_changes(safe_offset, a)

@@ -165,17 +165,16 @@ class Assembler(Fold):
             if not session.parked:  # for the first time: those before it began before it
                 self.parked_from.append((session.first_offset, session.key))
 
-    def find_oldest(self) -> int:
+    def find_oldest(self, pinned: OpenSession | None) -> int:
         """The lowest first offset of the open sessions, -1 if there is none.
 
-        A session that was never parked pins its first offset, so the first pin and the first parked session
-        decide. Cost: one step for each parked session that has closed since the last time.
+        `pinned`: the first one with a pin. A session that was never parked pins its first offset, so that one
+        and the first parked one decide. Cost: one step for each parked session that has closed since.
         """
         while self.parked_from and not self._is_open(*self.parked_from[0]):
             self.parked_from.popleft()
         offsets = [first for first, _ in islice(self.parked_from, 1)]
-        offsets += [session.pin for session in islice(self.pinned.values(), 1)]
-        return min(offsets, default=-1)
+        return min([*offsets, pinned.pin] if pinned is not None else offsets, default=-1)
 
     def _is_open(self, first_offset: int, key: str) -> bool:
         session = self.open.get(key)

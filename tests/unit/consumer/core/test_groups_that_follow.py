@@ -101,7 +101,7 @@ def forget_that_parked_sessions_are_open(patch: Patch) -> None:
     patch.setattr(
         Assembler,
         "find_oldest",
-        lambda self: next((session.first_offset for session in self.pinned.values()), -1),
+        lambda self, pinned: pinned.first_offset if pinned is not None else -1,
     )
 
 
