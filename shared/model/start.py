@@ -53,6 +53,14 @@ def parse_start(raw: bytes) -> GroupStart:
         raise InvalidInput(f"the group's start cannot be read: {error}") from None
 
 
+def parse_aliases(raw: bytes) -> dict[str, str]:
+    """Alias → group, as in the znode of the aliases. Raises InvalidInput if it is unreadable."""
+    try:
+        return msgspec.json.decode(raw, type=dict[str, str]) if raw else {}
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"the aliases cannot be read: {error}") from None
+
+
 class Cut(NamedTuple):
     """Which sessions of another group are current, of one stream: those of its log with number `log` that
     began below the offset `below` (None: all), and all of its earlier logs.

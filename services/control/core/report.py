@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from services.control.core.burrow import Sample
+from services.control.core.groups import aliases_of
 from services.control.core.lag_history import UNKNOWN, Trend
 from services.control.core.observed import Group, MemberStatus, Observed, StreamState, StreamStatus
 from services.control.core.rows import (
@@ -84,6 +85,8 @@ def report_on(observed: Observed, trends: Mapping[str, Mapping[int, Trend]]) -> 
                 streams=observed.cluster.count,
                 lag=sum(row.lag for row in streams[name]),
                 paused=group.view.pause,
+                follows=group.start.follows if group.start is not None else None,
+                aliases=aliases_of(name, observed.cluster.aliases),
             )
             for name, group in sorted(observed.cluster.groups.items())
         ],

@@ -16,7 +16,7 @@ import prometheus_client
 from fastapi import FastAPI
 
 from services.control.core.freshness import FreshnessRow
-from services.control.http.api import cluster, events, jobs, login, lookup, streams, tables
+from services.control.http.api import cluster, events, groups, jobs, login, lookup, streams, tables
 from services.control.http.api import history as history_api
 from services.control.http.api import operations as operations_api
 from services.control.http.api import problems as problems_api
@@ -35,6 +35,7 @@ from services.control.http.console.routes import Console, console_routes
 from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
+from services.control.live.groups import Groups
 from services.control.live.history import History
 from services.control.live.lookup import LookUp
 from services.control.live.operations import Operations
@@ -45,7 +46,8 @@ from shared.service.api_docs import NO_DOCS, install_docs
 from shared.service.http import HeadAnswers, install_health, install_problems
 
 RESOURCES: Final = (
-    *(streams, cluster, events, operations_api, jobs, tables, lookup, login, history_api, problems_api),
+    *(streams, cluster, events, operations_api, groups, jobs, tables, lookup, login, history_api),
+    problems_api,
 )
 
 
@@ -57,6 +59,7 @@ class Parts:
     feed: EventFeed
     hub: LiveHub
     operations: Operations
+    groups: Groups
     actions: Actions
     runner: JobRunner
     lake: TableSource
@@ -91,7 +94,8 @@ def create_app(parts: Parts, *, hosts: Iterable[str], access: Access) -> FastAPI
     app.include_router(streams.streams_routes(parts.view))
     app.include_router(cluster.cluster_routes(parts.view))
     app.include_router(events.events_routes(parts.feed, parts.view.check_group))
-    app.include_router(operations_api.operations_routes(parts.operations))
+    app.include_router(operations_api.operations_routes(parts.operations, parts.groups))
+    app.include_router(groups.groups_routes(parts.groups))
     app.include_router(jobs.jobs_routes(parts.view, parts.runner, parts.actions))
     app.include_router(jobs.runs_routes(parts.runner, parts.actions))
     app.include_router(jobs.schedules_routes(parts.scheduler))

@@ -31,6 +31,7 @@ from services.control.core.rows import PlanRow, StreamDetail
 from services.control.ports import ClusterSource, MemberSource, OffsetSource, ProducerSource
 from shared.errors import BatonError, KafkaUnavailable, NotFound, Unavailable, ZooKeeperUnavailable
 from shared.model.names import Names
+from shared.model.start import GroupStart
 
 PATIENCE_S = 5.0
 """`/readyz` complains about a source whose last good reading is older than this plus four refreshes."""
@@ -148,6 +149,14 @@ class ClusterView:
     def group(self, group: str) -> Group:
         """The group in ZooKeeper. Raises UnknownGroup, Unavailable."""
         return _of_group(self.served(with_offsets=False).observed.cluster.groups, group)
+
+    def chain(self, group: str) -> list[GroupStart]:
+        """The group's start, that of the group it follows, and so on. Raises Unavailable."""
+        return self.served(with_offsets=False).observed.cluster.chain(group)
+
+    def named(self, name: str) -> str:
+        """The group that an alias names; any other name as it is. Raises Unavailable."""
+        return self.served(with_offsets=False).observed.cluster.aliases.get(name, name)
 
     def stream_table(self) -> str:
         """The JSON of the stream table; "" without one. Raises Unavailable."""

@@ -1,0 +1,124 @@
+"""Reads from Kafka what a rewind depends on: the logs' bounds and what became of them, heads, retention."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Self
+
+from services.control.core.rewinds import StreamFacts, log_state
+from shared.errors import KafkaUnavailable
+from shared.kafka.access import Kafka
+from shared.kafka.catalog import count_partitions, is_missing
+from shared.kafka.cluster import Cluster
+from shared.kafka.groups import KafkaGroup
+from shared.kafka.heads import StoredHeads, read_heads
+from shared.kafka.offsets import EARLIEST, LATEST, NONE, Partition, list_offsets
+from shared.kafka.ranges import read_range
+from shared.model.names import Names
+from shared.model.start import Cut
+
+READ_S = 20.0
+
+
+class KafkaRewinds:
+    """A `RewindSource`; an async context manager that closes its connections."""
+
+    def __init__(self, kafka: Kafka, names: Names) -> None:
+        self._names = names
+        self._cluster = Cluster(kafka)
+
+    def __repr__(self) -> str:
+        return f"<KafkaRewinds by {self._cluster!r}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._cluster.close()
+
+    async def facts(
+        self, group: str, before: Mapping[int, int | None], time_ms: int | None
+    ) -> dict[int, StreamFacts]:
+        """The facts of each stream; `before`: where the group starts itself. Raises KafkaUnavailable."""
+        try:
+            async with asyncio.timeout(READ_S):
+                return await self._facts(group, before, time_ms)
+        except TimeoutError:
+            raise KafkaUnavailable(f"the logs could not be read within {READ_S:g} s") from None
+
+    async def has_sessions_since(self, cut: Cut, stream: int, offset: int) -> bool:
+        """Whether the cut's group's sessions that reach this offset of the stream are still in their topic.
+
+        They were delivered after the record there was appended. Raises KafkaUnavailable.
+        """
+        topic = self._names.sessions(cut.group)
+        if await is_missing(self._cluster, topic):
+            return True
+        partition = topic, stream % await count_partitions(self._cluster, topic)
+        first = (await list_offsets(self._cluster, [partition], EARLIEST))[partition]
+        if first == 0:
+            return True
+        end = (await list_offsets(self._cluster, [partition], LATEST))[partition]
+        oldest = await self._appended(partition, first, end)
+        reached = await self._appended((self._names.fragments(stream), 0), offset, offset + 1)
+        return oldest is not None and reached is not None and oldest < reached
+
+    async def is_unused(self, group: str) -> bool:
+        """Whether no group of this name has ever run. Raises KafkaUnavailable."""
+        names = self._names
+        topics = [names.sessions(group), names.checkpoints(group)]
+        return all([await is_missing(self._cluster, topic) for topic in topics])
+
+    async def _facts(
+        self, group: str, before: Mapping[int, int | None], time_ms: int | None
+    ) -> dict[int, StreamFacts]:
+        logs = {stream: (self._names.fragments(stream), 0) for stream in before}
+        # heads first: a position that is read after the end might lie above it
+        heads = await read_heads(
+            KafkaGroup(self._cluster, self._names.kafka_group(group)), self._names, before
+        )
+        places = list(logs.values())
+        first = await list_offsets(self._cluster, places, EARLIEST)
+        end = await list_offsets(self._cluster, places, LATEST)
+        at = await list_offsets(self._cluster, places, time_ms) if time_ms is not None else {}
+        found = {}
+        for stream, log in logs.items():
+            offset = at.get(log, NONE)
+            found[stream] = await self._of_stream(
+                log, heads, stream, first[log], end[log], None if offset == NONE else offset, before[stream]
+            )
+        return found
+
+    async def _of_stream(
+        self,
+        log: Partition,
+        heads: StoredHeads,
+        stream: int,
+        first: int,
+        end: int,
+        at: int | None,
+        before: int | None,
+    ) -> StreamFacts:
+        head = heads.heads.get(stream)
+        first_a = last_a = None
+        if head is not None and head.position > 0:
+            first_a = await self._appended(log, first, end)
+            if first < head.position <= end:
+                last_a = await self._appended(log, head.position - 1, head.position)
+        return StreamFacts(
+            first=first,
+            end=end,
+            at=at,
+            head=head,
+            before=before,
+            unreadable=heads.unreadable.get(stream, ""),
+            log=log_state(head, end, first_a, last_a),
+        )
+
+    async def _appended(self, log: Partition, first: int, end: int) -> int | None:
+        """The timestamp (ms) of the first record from `first` on, None if there is none below `end`."""
+        async for record in read_range(self._cluster, log, first, end - 1, is_committed=False):
+            timestamp: int = record.timestamp
+            return timestamp
+        return None
