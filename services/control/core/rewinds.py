@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from shared.errors import Conflict, InvalidInput
+from shared.model.fragments import FragmentRejected, parse_rfc3339
 from shared.model.group import GroupSettings
 from shared.model.head import Head
 from shared.model.names import is_group_name
@@ -103,12 +103,11 @@ def time_of_wish(to: To) -> int | None:
     if isinstance(to, int):
         return to
     try:
-        found = msgspec.convert(to, datetime)
-    except msgspec.ValidationError:
-        found = None
-    if found is None or found.tzinfo is None:
-        raise InvalidInput("`to`: earliest, latest, a time like 2026-11-23T12:00:00Z, or offsets by stream")
-    return int(found.timestamp() * 1000)
+        return parse_rfc3339(to)
+    except FragmentRejected:
+        raise InvalidInput(
+            "`to`: earliest, latest, a time like 2026-11-23T12:00:00Z, or offsets by stream"
+        ) from None
 
 
 def parse_offsets(to: Mapping[str, int]) -> dict[int, int]:

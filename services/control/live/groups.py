@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+import msgspec
+
 from services.control.core.causes import Cause
-from services.control.core.forecasts import PlanChanged
+from services.control.core.forecasts import Forecast, PlanChanged, plan_digest, totals_for
 from services.control.core.groups import CurrentRow, NameTaken, check_caught_up, current_in
 from services.control.core.operations import Operation
 from services.control.core.rewinds import (
@@ -86,13 +88,13 @@ class Groups:
         """
 
         async def make() -> None:
-            self.check_promotion(group, alias)
+            self.forecast_promotion(group, alias)
             await self._store.name(alias, group)
 
         return await self._operations.carry_out(Wish(kind="promote", group=group, to=alias), cause, make)
 
-    def check_promotion(self, group: str, alias: str) -> None:
-        """Raises UnknownGroup, InvalidInput, GroupBehind, Unavailable."""
+    def forecast_promotion(self, group: str, alias: str) -> Forecast:
+        """That nothing would move. Raises UnknownGroup, InvalidInput, GroupBehind, Unavailable."""
         self._view.group(group)
         if not is_group_name(alias):
             raise InvalidInput("`alias`: lower-case letters, digits, `_` and `-`, at most 61")
@@ -100,6 +102,10 @@ class Groups:
         if named != group and named in observed.cluster.groups:
             heads = observed.offsets.heads
             check_caught_up(heads.get(group, {}), heads.get(named, {}), named)
+        wish = Wish(kind="promote", group=group, to=alias)
+        return Forecast(
+            **msgspec.structs.asdict(wish), moves=[], totals=totals_for([]), plan=plan_digest(wish, [])
+        )
 
     async def delete(self, group: str) -> None:
         """Deletes the group; its finished sessions stay in Kafka until their retention ends, and in the lake.

@@ -81,9 +81,10 @@ def matches(call: tuple[str, str], line: tuple[str, str, Role]) -> bool:
 
 
 async def test_every_role_may_do_what_the_table_says(tmp_path: Path) -> None:
-    """Reading needs `view`, what acts `operate`, deleting old files `admin`; probes need nothing."""
+    """Reading needs `view`, what acts `operate`, what deletes for good `admin`; probes need nothing."""
     app = await app_with(await access_to(tmp_path))
     admin_only = {("POST", "/jobs/maintain/runs"), ("POST", "/console/jobs/maintain/runs")}
+    admin_only |= {("DELETE", "/groups/1")}
 
     for (method, path), role in itertools.product(calls_of(app), [None, *ROLES]):
         if path in OPEN:

@@ -18,7 +18,16 @@ from services.control.core.paging import Listing, columns_of, select
 from services.control.core.rewinds import RewindForecast, RewindWish, To
 from services.control.core.wishes import Kind, Wish
 from services.control.http.api.access.caller import caller_of
-from services.control.http.api.openapi import answers, encoded, read_body, refuses, takes
+from services.control.http.api.openapi import (
+    JSON,
+    Responses,
+    answers,
+    encoded,
+    read_body,
+    refuses,
+    schema_of,
+    takes,
+)
 from services.control.http.api.pages import (
     BAD_BODY,
     GUARDED,
@@ -141,6 +150,12 @@ class OperationPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ANSWERED = (Forecast, RewindForecast, Operation, OperationPage)
+FORECAST: Responses = {
+    200: {
+        "description": "With `dry_run`: what would move; of a rewind, where the new group would start",
+        "content": {JSON: {"schema": {"anyOf": [schema_of(Forecast), schema_of(RewindForecast)]}}},
+    }
+}
 OPERATIONS: Listing[Operation] = Listing(
     columns=columns_of(
         *("id", "kind", "group", "state", "who", "since", "ended_at", "done", "total", "sessions", "bytes")
@@ -165,8 +180,7 @@ async def _on_groups(
             return encoded(await groups.forecast(wish))
         operation = await groups.rewind(wish, cause, if_plan=requested.if_plan)
     elif requested.dry_run:
-        groups.check_promotion(requested.group, requested.alias)
-        return encoded(groups.current(requested.group))
+        return encoded(groups.forecast_promotion(requested.group, requested.alias))
     else:
         operation = await groups.promote(requested.group, requested.alias, cause)
     return encoded(operation, 202, location=f"/operations/{operation.id}")
@@ -182,7 +196,7 @@ def operations_routes(operations: Operations, groups: Groups) -> APIRouter:
         summary="Move a stream, drain a member, pause a group, or take that back",
         openapi_extra=takes(OperationRequest, "the operation; `kind` selects its fields"),
         responses=answers(Operation, 202, "The operation has begun; `Location` names it")
-        | answers(Forecast, description="With `dry_run`: what would move; of a rewind, where it would start")
+        | FORECAST
         | BAD_BODY
         | GUARDED
         | refuses(409, "It is so already, the plan has changed, or `operation` is in the way"),
