@@ -86,7 +86,12 @@ async def main(bootstrap: str, prefix: str, streams: int) -> list[str]:
     for place in logs.keys() | sessions.keys():
         in_order = sorted(sessions[place], key=lambda session: session["first_offset"])
         wrong += judge_key(*place, logs[place], in_order)
-    print(dict(counts), file=sys.stderr)
+    print(dict(counts), {place[0]: 0 for place in logs}, file=sys.stderr)
+    for stream in range(streams):
+        n = sum(len(one) for place, one in logs.items() if place[0] == stream)
+        last = max((one[-1][0] for place, one in logs.items() if place[0] == stream), default=-1)
+        far = max((s["last_offset"] for place, one in sessions.items() if place[0] == stream for s in one), default=-1)
+        print("stream", stream, n, "records, last", last, "sessions to", far, "wrong", sum(f"stream {stream}," in w for w in wrong), file=sys.stderr)
     return wrong
 
 

@@ -66,9 +66,7 @@ class KafkaRewinds:
 
     async def is_unused(self, group: str) -> bool:
         """Whether no group of this name has ever run. Raises KafkaUnavailable."""
-        names = self._names
-        topics = [names.sessions(group), names.checkpoints(group)]
-        return all([await is_missing(self._cluster, topic) for topic in topics])
+        return await is_missing(self._cluster, self._names.sessions(group))
 
     async def _facts(
         self, group: str, before: Mapping[int, int | None], time_ms: int | None
