@@ -38,7 +38,9 @@ reason_option = click.option(
 
 
 @click.command("rewind")
-@click.option("--as", "name", default="", metavar="GROUP", help="The new group; default: GROUP-2, GROUP-3, …")
+@click.option(
+    "--as", "name", default="", metavar="NAME", show_default="GROUP-2, GROUP-3, …", help="The new group."
+)
 @click.option(
     "--to",
     default="earliest",
@@ -46,7 +48,13 @@ reason_option = click.option(
     help="`earliest`, `latest`, a time like 2026-11-23T12:00:00Z, or offsets like 0:1200,3:700.",
 )
 @click.option("--to-file", type=click.File(), help="Offsets as CSV of kafka-consumer-groups.")
-@click.option("--streams", default="", metavar="N,…", help="Only these; the others start at `latest`.")
+@click.option(
+    "--streams",
+    default="",
+    metavar="N,…",
+    show_default=False,
+    help="Only these; the others start at `latest`.",
+)
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting that differs.")
 @click.option("--alone", is_flag=True, help="Follow nobody: only its own sessions are current.")
 @click.option("--dry-run", is_flag=True, help="Only show where it would start, and why.")

@@ -9,6 +9,7 @@ import pytest
 
 from services.control.core.observed import Offsets
 from services.control.core.rewinds import StreamFacts
+from services.control.live.submissions import submission_for
 from shared.model.group import GroupSettings, parse_group_settings
 from shared.model.head import Head
 from shared.model.start import GroupStart, parse_start
@@ -276,3 +277,14 @@ async def test_operations_on_groups_are_listed_and_over(world: GroupsWorld) -> N
 
     assert [(one["kind"], one["to"], one["reason"]) for one in listed] == [("rewind", "default-2", "why")]
     assert cancelled.status_code == 409
+
+
+async def test_a_job_for_an_alias_works_for_its_group_from_its_start(world: GroupsWorld) -> None:
+    """The run has the settings and the chain of the group that the alias names."""
+    await world.post(**REWIND, settings={"gap_ms": 9}, to={"0": 3, "1": 4})
+    await world.post(kind="promote", group="default-2", alias="default")
+
+    submission = submission_for(world.view, "audit", "default", {})
+
+    assert (submission.group, submission.settings.gap_ms) == ("default-2", 9)
+    assert submission.chain == [GroupStart(follows="default", offsets={0: 3, 1: 4})]
