@@ -67,6 +67,10 @@ class CoordinatorContract:
         assert await read_chain(znodes, names, a.group) == [start]
         with pytest.raises(InvalidInput, match="gap_ms: 8 / 7"):
             await a.ensure_group(GroupSettings(gap_ms=8))
+        # ZooKeeper was reset: a member that has been there before brings the start back
+        await znodes.delete(names.start(a.group))
+        await a.ensure_group(made, start)
+        assert await read_chain(znodes, names, a.group) == [start]
 
     async def test_members_see_each_other_join_change_and_leave(
         self, open_coordinator: OpenCoordinator

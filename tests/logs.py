@@ -165,6 +165,8 @@ class Owner:
     def commit(self, *, lost: bool = False) -> bool:
         """Commits; whether that is known to have succeeded. One that is lost may or may not have."""
         commit = commit_of(self.stream)
+        opened = [session.first_offset for session in self.stream.assembler.open.values()]
+        assert commit.head.oldest == min(opened, default=-1)
         if lost and self.rng.random() < 0.5:
             return False
         offsets = self.store.commit(commit, self.rng)

@@ -20,6 +20,7 @@ from shared.errors import Conflict
 from shared.model.cluster import ClaimNode, MemberNode, View
 from shared.model.group import GroupSettings
 from shared.model.head import Head
+from shared.model.start import GroupStart
 
 
 class Fenced(Conflict):
@@ -171,9 +172,10 @@ class Coordinator(Protocol):
     def now_s(self) -> float:
         """The clock of the lease: seconds, monotonic, counting suspension."""
 
-    async def ensure_group(self, settings: GroupSettings) -> GroupSettings:
+    async def ensure_group(self, settings: GroupSettings, start: GroupStart | None = None) -> GroupSettings:
         """Creates the group's znodes where they are missing, with these settings; returns the group's.
 
+        `start`: the group's own, if this member knows one from before ZooKeeper was reset.
         They differ only in a group that follows another one, and only where these are the defaults. Raises
         InvalidInput, naming each other difference.
         """

@@ -36,6 +36,11 @@ class GroupContext:
     pause: GroupPause = field(default_factory=GroupPause)
     chain: Sequence[GroupStart] = ()
 
+    @property
+    def start(self) -> GroupStart | None:
+        """The group's own start, None if it begins where the log does."""
+        return self.chain[0] if self.chain else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:

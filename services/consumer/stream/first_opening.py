@@ -27,9 +27,9 @@ async def start_of_group(
     session of a followed group cannot be read.
     """
     # of a stream that was started over, an operator has decided to read the log that is there
-    if not context.chain or head.log:
+    if context.start is None or head.log:
         return None
-    start = context.chain[0].offset(stream)
+    start = context.start.offset(stream)
     if start is None:
         return None
     seam = Seam(stream, start)

@@ -6,15 +6,16 @@ import asyncio
 from collections.abc import Mapping
 from typing import Self
 
-from services.control.core.rewinds import StreamFacts, log_state
+from services.control.core.rewinds import LogState, StreamFacts, log_state
 from shared.errors import KafkaUnavailable
 from shared.kafka.access import Kafka
 from shared.kafka.catalog import count_partitions, is_missing
 from shared.kafka.cluster import Cluster
 from shared.kafka.groups import KafkaGroup
-from shared.kafka.heads import StoredHeads, read_heads
+from shared.kafka.heads import read_heads
 from shared.kafka.offsets import EARLIEST, LATEST, NONE, Partition, list_offsets
 from shared.kafka.ranges import read_range
+from shared.model.head import Head
 from shared.model.names import Names
 from shared.model.start import Cut
 
@@ -80,39 +81,29 @@ class KafkaRewinds:
         first = await list_offsets(self._cluster, places, EARLIEST)
         end = await list_offsets(self._cluster, places, LATEST)
         at = await list_offsets(self._cluster, places, time_ms) if time_ms is not None else {}
-        found = {}
-        for stream, log in logs.items():
-            offset = at.get(log, NONE)
-            found[stream] = await self._of_stream(
-                log, heads, stream, first[log], end[log], None if offset == NONE else offset, before[stream]
+        states = await asyncio.gather(
+            *(self._state(log, heads.heads.get(n), first[log], end[log]) for n, log in logs.items())
+        )
+        return {
+            stream: StreamFacts(
+                first=first[log],
+                end=end[log],
+                at=None if at.get(log, NONE) == NONE else at[log],
+                head=heads.heads.get(stream),
+                before=before[stream],
+                unreadable=heads.unreadable.get(stream, ""),
+                log=state,
             )
-        return found
+            for (stream, log), state in zip(logs.items(), states, strict=True)
+        }
 
-    async def _of_stream(
-        self,
-        log: Partition,
-        heads: StoredHeads,
-        stream: int,
-        first: int,
-        end: int,
-        at: int | None,
-        before: int | None,
-    ) -> StreamFacts:
-        head = heads.heads.get(stream)
+    async def _state(self, log: Partition, head: Head | None, first: int, end: int) -> LogState:
         first_a = last_a = None
         if head is not None and head.position > 0:
             first_a = await self._appended(log, first, end)
             if first < head.position <= end:
                 last_a = await self._appended(log, head.position - 1, head.position)
-        return StreamFacts(
-            first=first,
-            end=end,
-            at=at,
-            head=head,
-            before=before,
-            unreadable=heads.unreadable.get(stream, ""),
-            log=log_state(head, end, first_a, last_a),
-        )
+        return log_state(head, end, first_a, last_a)
 
     async def _appended(self, log: Partition, first: int, end: int) -> int | None:
         """The timestamp (ms) of the first record from `first` on, None if there is none below `end`."""

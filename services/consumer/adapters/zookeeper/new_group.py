@@ -5,15 +5,23 @@ from __future__ import annotations
 from shared.errors import InvalidInput, ZooKeeperUnavailable
 from shared.model.group import GroupSettings, parse_group_settings
 from shared.model.names import Names
+from shared.model.start import GroupStart
 from shared.zookeeper.unreadable import UnreadableZnodes
 from shared.zookeeper.znodes import Znodes
 
 
-async def create_group(zookeeper: Znodes, names: Names, group: str, settings: GroupSettings) -> GroupSettings:
+async def create_group(
+    zookeeper: Znodes,
+    names: Names,
+    group: str,
+    settings: GroupSettings,
+    start: GroupStart | None = None,
+) -> GroupSettings:
     """Creates what is missing, at every member's start; returns the group's settings.
 
     Control makes the groups that follow others, with the settings that an operator asked for: there only what
-    differs from the defaults must be the same. Raises InvalidInput if the group has other settings;
+    differs from the defaults must be the same. `start`: the group's, as this member knows it from before
+    ZooKeeper was reset. Raises InvalidInput if the group has other settings;
     ZooKeeperUnavailable also if they are unreadable.
     """
     path = names.group(group)
@@ -25,6 +33,8 @@ async def create_group(zookeeper: Znodes, names: Names, group: str, settings: Gr
     found = UnreadableZnodes().decode(path, znode.data, parse_group_settings)
     if found is None:
         raise ZooKeeperUnavailable(f"the group's settings at {path} are unreadable")
+    if start is not None:
+        await zookeeper.create(names.start(group), start.encode())
     has_start = await zookeeper.get(names.start(group), awaits_creation=False) is not None
     differences = settings.differences(found, but_defaults=has_start)
     if differences:
