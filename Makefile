@@ -6,21 +6,22 @@ STACK_HOME ?= .baton
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 INSTALLED := $(VENV)/.installed
-WORKERS ?= 2
-PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# more workers than two cores, because tests on real servers wait half of their time
+WORKERS ?= 3
+PARALLEL := -n $(WORKERS) --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-browser pictures agent lint types up down bench bench-spark bench-grid chaos chaos-cluster kill-matrix test-s3 soak simulate simulate-faults fuzz mutate audit-deps sbom clean lock
+.PHONY: help install demo test test-browser pictures pictures-beside agent lint types up down bench bench-spark bench-grid chaos chaos-cluster kill-matrix test-s3 soak simulate simulate-faults fuzz mutate audit-deps sbom clean lock
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## Create the virtual environment from the locked versions and fetch the jars
 
 demo: $(INSTALLED) ## Run the whole pipeline, on a generated log or on LOG=path
 	@$(BIN)/baton demo $(if $(LOG),"$(LOG)") $(ARGS)
 
-test: $(INSTALLED) ## Run every test, by WORKERS=2: unit, simulation, integration on real servers, end to end
+test: $(INSTALLED) ## Run every test, by WORKERS=3: unit, simulation, integration on real servers, end to end
 	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-browser: $(INSTALLED) ## Test agent and console in a real Chromium (Debian: chromium and chromium-driver)
@@ -29,6 +30,9 @@ test-browser: $(INSTALLED) ## Test agent and console in a real Chromium (Debian:
 pictures: $(INSTALLED) ## Renew the pictures of docs/console.md (Debian: chromium and chromium-driver)
 	@$(BIN)/python -m pytest tests/browser/test_console_views.py $(ARGS)
 	@for picture in docs/console/*.png; do cp "build/console/$${picture##*/}" docs/console/; done
+
+pictures-beside: $(INSTALLED) ## Lay the pictures of the console beside those in DESIGN=folder, in build/console/beside
+	@$(BIN)/python -m tests.browser.beside "$(DESIGN)"
 
 agent: $(INSTALLED) ## Minify the agent after you change its source (needs npm)
 	@$(BIN)/python -m agent.minify

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
 from tests.effort import effort
 from tests.servers import KafkaServer, ZooKeeperServer, temporary_home
+from tests.workers import Scheduling, rank
 
 if TYPE_CHECKING:
     from tests.secured_kafka import SecuredKafka
@@ -28,9 +28,6 @@ assert hypothesis.__version__, (
 # a busy neighbour is not a failure
 hypothesis.settings.register_profile("untimed", deadline=None, max_examples=effort(100))
 hypothesis.settings.load_profile("untimed")
-
-LONGEST_FIRST = ("e2e", "integration", "simulation")
-"""Folders whose files take longest; begun last, one of them would keep one worker busy alone."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,12 +47,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item not in long]
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: _rank(item.path))
+        items.sort(key=rank)
 
 
-def _rank(path: Path) -> int:
-    folder = path.parent.name
-    return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    """Divides the tests among several workers."""
+    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session")

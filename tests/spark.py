@@ -125,6 +125,15 @@ class Pipeline:
             ]
             await asyncio.gather(*sent)
 
+    async def abort(self, values: Sequence[tuple[bytes, bytes]]) -> None:
+        """Appends records to the sessions topic as an owner does that is fenced before it commits."""
+        topic = self.names.sessions(self.group)
+        async with self._producer(transactional_id=f"{self.namespace}.fenced") as producer:
+            await producer.begin_transaction()
+            for key, value in values:
+                await producer.send_and_wait(topic, value, key=key, partition=0)
+            await producer.abort_transaction()
+
     async def commit(self, positions: Mapping[int, int], log: int = 0) -> None:
         """Commits a head per stream, as its owner does."""
         async with self._producer(transactional_id=f"{self.namespace}.test") as producer:

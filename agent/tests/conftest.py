@@ -24,7 +24,7 @@ def programs() -> Programs:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def _browser(programs: Programs) -> Iterator[Browser]:
     with chromium.browser(programs) as browser:
         yield browser
@@ -39,7 +39,7 @@ def browser(_browser: Browser) -> Iterator[Browser]:
     _browser.close_tabs()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def pipeline(
     programs: Programs, kafka: str, zookeeper: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Pipeline]:

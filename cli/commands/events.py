@@ -20,6 +20,7 @@ from cli.commands.control import Answer, ask, print_list
 from cli.http.client import BatonClient
 from cli.http.control import connect_to_control
 from cli.http.sse import ServerSentEvent
+from cli.terminal.escaping import printable
 from cli.terminal.interrupts import interruptible
 from cli.terminal.lists import check_followed, formats_option
 from cli.terminal.options import url_option
@@ -41,6 +42,8 @@ DETAILS: dict[str, Callable[[Any], str]] = {
     "copy_ms": "copy {:,.0f} ms".format,
     "sessions": "{:,} sessions".format,
     "bytes": decimal,
+    "operation": "operation {}".format,
+    "run": "run {}".format,
 }
 """The fields shown in parentheses, in this order, and how; an event has only those that apply to its kind."""
 
@@ -93,7 +96,7 @@ def events(
 
 
 def event_line(event: Mapping[str, Any]) -> str:
-    """An event as a line for people: time (UTC), kind, stream, members, and the remaining details.
+    """An event as a line for people: time (UTC), kind, stream, members or who did what, and the details.
 
     >>> event_line({"at": 5, "group": "default", "kind": "handover", "stream": 7, "from": "a", "to": "b",
     ...             "why": "drain", "epoch": 4, "sessions": 12, "pause_ms": 31.25, "warm": True})
@@ -105,12 +108,14 @@ def event_line(event: Mapping[str, Any]) -> str:
     # only a handover has `from`; other kinds name one `member`
     members = event.get("from") or event.get("member", "")
     members = f"{members} → {event['to']}" if event.get("to") else members
+    if event.get("who"):
+        members = f"{event['who']}: {event.get('what', '')}"
     # most installations have one group: naming it on every line would only hide the rest
     if event.get("group") != DEFAULT_GROUP:
         members += f" of {event.get('group')}"
     details = ", ".join(show(event[name]) for name, show in DETAILS.items() if event.get(name) is not None)
     rest = " ".join(part for part in (event.get("why", ""), f"({details})" if details else "") if part)
-    return f"{time}  {event.get('kind', ''):<8}  {stream:<11} {members}  {rest}".rstrip()
+    return printable(f"{time}  {event.get('kind', ''):<8}  {stream:<11} {members}  {rest}".rstrip())
 
 
 async def follow(

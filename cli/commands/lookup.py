@@ -57,17 +57,18 @@ def find(key: str, limit: int, group: str, url: str, output: str) -> None:
 
 
 def open_line(found: Mapping[str, Any]) -> str:
-    """What there is to say of the key's open session.
+    """A sentence on the key's open session.
 
     >>> open_line({"answered": False, "why": "c-2 does not answer", "open": None})
-    'Not known whether a session is open: c-2 does not answer.'
+    'It is not known whether a session is open: c-2 does not answer.'
     """
     if not found["answered"]:
-        return f"Not known whether a session is open: {found['why']}."
+        return f"It is not known whether a session is open: {found['why']}."
     if (one := found["open"]) is None:
         return "No session is open."
+    fragments = f"{cell_text(one['fragments'])} fragment{'' if one['fragments'] == 1 else 's'}"
     return (
-        f"Open since {time_text(one['opened_at'])}: {cell_text(one['fragments'])} fragments, "
+        f"Open since {time_text(one['opened_at'])}: {fragments}, "
         f"{cell_text(one['bytes'])} bytes, from offset {cell_text(one['first_offset'])}; "
         f"last fragment {time_text(one['last_time'])}, silence ends it after "
         f"{time_text(one['silent_after'])} at the earliest"

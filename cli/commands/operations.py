@@ -1,4 +1,4 @@
-"""`baton move | unpin | drain | undrain | rebalance | pause | resume | operations`: what operators change.
+"""`baton move | unpin | drain | undrain | rebalance | pause | resume | operations`: operators' changes.
 
 Each command asks control for an operation; `--dry-run` shows what would move and how much, `--wait` follows
 the operation to its end. Streams move while everything runs, so only a pause stops anything.
@@ -15,6 +15,7 @@ import click
 from rich.filesize import decimal
 
 from cli.commands.control import Progress, ask, get_list, print_list, start
+from cli.terminal.escaping import printable
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
 from cli.terminal.lists import list_options
@@ -240,16 +241,17 @@ def _operate(wish: Mapping[str, Any], asked: Asked) -> None:
         cost = cost_text(answer["total"], answer["sessions"], answer["bytes"])
         click.echo(f"operation {answer['id']} ({request_text(answer)}) is {answer['state']}: {cost}")
     if has_failed:
-        click.echo(f"operation {answer['id']} ({request_text(answer)}) failed: {answer['why']}", err=True)
+        why = printable(answer["why"])
+        click.echo(f"operation {answer['id']} ({request_text(answer)}) failed: {why}", err=True)
         sys.exit(1)
 
 
 def _what_goes_on(request: Mapping[str, Any], started: Sequence[Mapping[str, Any]]) -> str:
-    """What control carries out after this command was interrupted, and how to undo it."""
+    """What control keeps doing after this command was interrupted, and how to undo it."""
     text, undo = request_text(request), UNDO[request["kind"]]
     if not started:
         return f"the operation ({text}) may have started; `baton operations` lists the operations. {undo}"
-    return f"operation {started[0]['id']} ({text}) goes on; `baton operations` shows it. {undo}"
+    return f"operation {started[0]['id']} ({text}) continues; `baton operations` shows it. {undo}"
 
 
 def _progress_of(operation: Mapping[str, Any]) -> Progress:

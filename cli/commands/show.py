@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import click
 
 from cli.commands.control import get, get_list, print_list
+from cli.terminal.escaping import printable
 from cli.terminal.layout import Column
 from cli.terminal.lists import list_options
 from cli.terminal.options import group_option, namespace_option, url_option
@@ -45,7 +46,7 @@ def failure_lines(streams: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in streams:
         if row["why"]:
             times = f" (failed {row['failures']:,} times in a row)" if row["failures"] else ""
-            lines.append(f"stream {row['stream']} is {row['state']}{times}: {row['why']}")
+            lines.append(printable(f"stream {row['stream']} is {row['state']}{times}: {row['why']}"))
     return lines
 
 
@@ -80,6 +81,8 @@ PRODUCER_COLUMNS: Columns = {
     "PRODUCER": "id",
     "ADDRESS": "address",
     "PID": lambda producer: str(producer["pid"]),
+    "ACCEPTED/S": Column("accepted_per_s", rank=1),
+    "ANSWERS": Column("answers", rank=2),
 }
 GROUP_COLUMNS: Columns = {
     "GROUP": "name",
@@ -146,10 +149,10 @@ def members(group: str, url: str, output: str, chosen: Mapping[str, str]) -> Non
 
 @click.command("producers")
 @url_option
-@list_options(is_sorted=False)
-def producers(url: str, output: str) -> None:
-    """List the producers and their addresses."""
-    print_list(get_list(url, "producers", "id"), "producers", output, PRODUCER_COLUMNS)
+@list_options()
+def producers(url: str, output: str, chosen: Mapping[str, str]) -> None:
+    """List the producers: their addresses, and what they accept."""
+    print_list(get_list(url, "producers", "id", chosen), "producers", output, PRODUCER_COLUMNS)
 
 
 @click.command("plan")

@@ -137,8 +137,8 @@ async def _arrivals(control: BatonClient, before: int, streams: Collection[int])
             if row["kind"] in ("claim", "handover") and row["stream"] in streams:
                 found[row["stream"], row["epoch"]] = row
         # a claim that is warm was a handover, whose event follows
-        told = {row["stream"] for row in found.values() if row["kind"] == "handover" or not row.get("warm")}
-        if told >= set(streams) or time.monotonic() > deadline:
+        known = {row["stream"] for row in found.values() if row["kind"] == "handover" or not row.get("warm")}
+        if known >= set(streams) or time.monotonic() > deadline:
             return list(found.values())
         await asyncio.sleep(POLL_S)
 

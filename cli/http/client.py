@@ -1,36 +1,22 @@
-"""The command line's only HTTP client: calls the producer and control, retries, translates errors.
+"""What commands ask of a producer and of control: the answers as values, or a BatonError with one sentence.
 
-Every response becomes a value or a BatonError with one sentence for a person. Only `Unavailable` (connection
-errors, 429, 502, 503, 504) is retried, and only in `_send`, with capped jittered back-off that honours
-`Retry-After`. `listen` does not retry: its caller resumes. The only file of `cli/` that imports httpx.
+`cli/http/requests.py` sends each request and repeats it while the service is unavailable.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import math
-import random
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-import httpx
-import msgspec
-
-from cli.http.problems import sentence_of
 from cli.http.receipts import MarkerPosition, Markers, Receipt, Rejected, RequestTooLarge
-from cli.http.retry_after import parse_retry_after
-from cli.http.sse import ServerSentEvent, SseParser
-from cli.terminal.local_stack import tls_for
-from shared.backoff import Backoff
-from shared.errors import BatonError, Conflict, InvalidInput, NotFound, Unavailable
+from cli.http.requests import Requests, decoded, error_for, http_client, sentence
+from cli.http.sse import ServerSentEvent
+from shared.errors import BatonError
 from shared.model.rejects import UNREADABLE
 from shared.model.routing import StreamTable, parse_table
-from shared.service.loopback import is_loopback
-from shared.service.tls import client_context, tls_fault
 
 FIRST_CONTACT_S = 2.0
 """How long a refused connection is retried before the service has answered: it may be about to start."""
@@ -39,53 +25,25 @@ PAGE = 1000
 NDJSON = "application/x-ndjson"
 
 
-class NotAllowed(InvalidInput):
-    """The service does not allow this request, for example because the write key is wrong."""
-
-
-_ERRORS: dict[int, type[BatonError]] = {
-    **dict.fromkeys((401, 403), NotAllowed),
-    **dict.fromkeys((429, 502, 503, 504), Unavailable),
-    404: NotFound,
-    409: Conflict,
-}
-"""What a status means; any other 4xx is InvalidInput, the rest BatonError. Only Unavailable is retried."""
-
-
 class BatonClient:
-    """Calls one service; retries each call for up to `patience_s`, and counts repeated requests in `retries`.
+    """Calls one service."""
 
-    A service that refuses the connection, and has not answered yet, is tried for `connect_patience_s` only.
-    `sleep`, `clock` (monotonic seconds) and `rng` are parameters so that tests need neither time nor luck.
-    """
-
-    def __init__(
-        self,
-        http: httpx.AsyncClient,
-        *,
-        patience_s: float,
-        connect_patience_s: float = math.inf,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        clock: Callable[[], float] = time.monotonic,
-        rng: random.Random | None = None,
-    ) -> None:
-        self._http = http
-        self._patience_s = patience_s
-        # until the first answer
-        self._connect_patience_s = min(patience_s, connect_patience_s)
-        self._sleep = sleep
-        self._clock = clock
-        self._rng = rng or random.Random()
-        self.retries = 0
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
 
     def __repr__(self) -> str:
-        return f"BatonClient({str(self._http.base_url)!r}, retries={self.retries})"
+        return f"<BatonClient of {self._requests!r}>"
+
+    @property
+    def retries(self) -> int:
+        """How many requests were repeated."""
+        return self._requests.retries
 
     # the producer
 
     async def table(self) -> StreamTable:
         """The producer's current stream table."""
-        return parse_table((await self._send("GET", "/table")).content)
+        return parse_table((await self._requests.send("GET", "/table")).content)
 
     async def post_fragments(self, body: bytes) -> Receipt:
         """Posts NDJSON; returns which fragments Kafka acknowledged and which the producer rejected.
@@ -104,36 +62,40 @@ class BatonClient:
 
     async def _post(self, body: bytes, content_type: str, *, accept: tuple[int, ...]) -> Receipt:
         headers = {"content-type": content_type}
-        response = await self._send("POST", "/fragments", content=body, headers=headers, accept=accept)
+        response = await self._requests.send(
+            "POST", "/fragments", content=body, headers=headers, accept=accept
+        )
         if response.status_code == 400:
             # the whole body was one fragment, so this is the fragment's reject
-            return Receipt(rejected=[Rejected(0, UNREADABLE, _sentence(response))])
+            return Receipt(rejected=[Rejected(0, UNREADABLE, sentence(response))])
         if response.status_code == 413:
-            raise RequestTooLarge(_sentence(response))
+            raise RequestTooLarge(sentence(response))
         # 200 and 422 carry the same receipt
-        receipt: Receipt = _decode(response, Receipt)
+        receipt: Receipt = decoded(response, Receipt)
         # 422 with a receipt means: every fragment was rejected. Without one it is about the request itself
         if response.status_code == 422 and (receipt.accepted or not receipt.rejected):
-            raise _error_for(response)
+            raise error_for(response)
         return receipt
 
     async def check_markers(self) -> None:
         """Returns if this client may write markers; writes none. Raises NotAllowed."""
         # the producer checks the key first, and then rejects a marker without a time
-        response = await self._send("POST", "/markers", json={}, accept=(422,))
+        response = await self._requests.send("POST", "/markers", json={}, accept=(422,))
         if response.status_code != 422:
             raise BatonError(f"{response.url} is not a Baton service: it accepts a marker without a time")
 
     async def post_markers(self, time_ms: int) -> list[MarkerPosition]:
         """Writes a marker into every stream and returns their positions."""
-        markers: Markers = _decode(await self._send("POST", "/markers", json={"time": time_ms}), Markers)
+        markers: Markers = decoded(
+            await self._requests.send("POST", "/markers", json={"time": time_ms}), Markers
+        )
         return markers.markers
 
     # any service
 
     async def headers(self, path: str) -> Mapping[str, str]:
         """The headers of the response at `path`, by names in lower case."""
-        return (await self._send("GET", path)).headers
+        return (await self._requests.send("GET", path)).headers
 
     # control
 
@@ -141,7 +103,7 @@ class BatonClient:
         self, path: str, params: Mapping[str, Any] | Sequence[tuple[str, str]] | None = None
     ) -> Any:
         """The JSON at `path`. Raises NotFound, InvalidInput, Unavailable, … by the status of the response."""
-        return _decode(await self._send("GET", path, params=params), Any)
+        return decoded(await self._requests.send("GET", path, params=params), Any)
 
     async def pages(
         self, path: str, name: str, after: str, params: Mapping[str, str | int] | None = None
@@ -153,7 +115,7 @@ class BatonClient:
             page = await self.get(path, {**(params or {}), "limit": PAGE, **cursor})
             rows = page.get(name) if isinstance(page, dict) else None
             if not isinstance(rows, list):
-                raise BatonError(f"{self._http.base_url}{path} does not return a list named {name!r}")
+                raise BatonError(f"{self._requests.url}{path} does not return a list named {name!r}")
             every += rows
             # a list that control can sort names its next page itself
             own = "next" in page
@@ -170,90 +132,35 @@ class BatonClient:
         # quoted: the name comes from the command line and may hold a slash
         path = f"/jobs/{quote(job, safe='')}/runs"
         params = {"group": group} | ({} if timeout_s is None else {"timeout_s": str(timeout_s)})
-        response = await self._send("POST", path, params=params, json=dict(parameters), repeatable=False)
-        run: dict[str, Any] = _decode(response, dict[str, Any])
-        return run
+        return await self._start(path, parameters, params=params)
 
     async def cancel(self, what: str, name: str, reason: str = "") -> dict[str, Any]:
         """Cancels one of the `runs` or `operations`, and returns it."""
         params = {"reason": reason} if reason else {}
-        response = await self._send("DELETE", f"/{what}/{quote(name, safe='')}", params=params)
-        cancelled: dict[str, Any] = _decode(response, dict[str, Any])
+        response = await self._requests.send("DELETE", f"/{what}/{quote(name, safe='')}", params=params)
+        cancelled: dict[str, Any] = decoded(response, dict[str, Any])
         return cancelled
 
     async def operate(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Starts an operation (202), or returns what it would do (200, with `dry_run`)."""
-        response = await self._send("POST", "/operations", json=dict(request), repeatable=False)
-        operation: dict[str, Any] = _decode(response, dict[str, Any])
-        return operation
+        return await self._start("/operations", request)
 
-    async def listen(
+    async def _start(self, path: str, body: Mapping[str, Any], **request: Any) -> dict[str, Any]:
+        # control starts nothing twice under one key, so the request can be repeated when its answer is lost
+        key = {"idempotency-key": uuid.uuid4().hex}
+        response = await self._requests.send("POST", path, json=dict(body), headers=key, **request)
+        started: dict[str, Any] = decoded(response, dict[str, Any])
+        return started
+
+    def listen(
         self, path: str, params: Mapping[str, Any], last_event_id: str
     ) -> AsyncGenerator[ServerSentEvent]:
         """Server-sent events at `path` that follow `last_event_id`, until the server ends the response.
 
-        Raises Unavailable when the connection fails or the service is unavailable; the caller resumes.
+        Not retried: raises Unavailable when the connection fails or the service is unavailable, and the
+        caller resumes.
         """
-        headers = {"accept": "text/event-stream"}
-        if last_event_id:
-            headers["last-event-id"] = last_event_id
-        parser = SseParser()
-        try:
-            async with self._http.stream("GET", path, params=dict(params), headers=headers) as response:
-                if not response.is_success:
-                    await response.aread()
-                    raise _error_for(response)
-                async for chunk in response.aiter_bytes():
-                    for event in parser.feed(chunk):
-                        yield event
-        except httpx.TransportError as error:
-            raise self._unreachable(path, error) from None
-
-    # one request
-
-    async def _send(
-        self, method: str, path: str, *, accept: tuple[int, ...] = (), repeatable: bool = True, **request: Any
-    ) -> httpx.Response:
-        """The response, 2xx or one of `accept`.
-
-        With `repeatable=False` a request that may have reached the service is not sent again: a connection
-        that breaks half-way leaves open whether the service acted on it.
-        """
-        # per call, not per client: an import of an hour has full patience for its last request too
-        began = self._clock()
-        backoff = Backoff(uniform=self._rng.random)
-        while True:
-            least_s, patience_s = 0.0, self._patience_s
-            failure: BatonError
-            try:
-                response = await self._http.request(method, path, **request)
-            except httpx.TransportError as error:
-                failure = self._unreachable(path, error)
-                # without a connection the service has not seen the request, so any request can be sent again
-                unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-                if not (repeatable or unsent):
-                    raise failure from None
-                if unsent:
-                    patience_s = self._connect_patience_s
-            except httpx.HTTPError as error:
-                raise BatonError(f"{self._http.base_url}{path}: {_text(error)}") from None
-            else:
-                self._connect_patience_s = self._patience_s
-                if response.is_success or response.status_code in accept:
-                    return response
-                failure = _error_for(response)
-                if not isinstance(failure, Unavailable):
-                    raise failure
-                least_s = parse_retry_after(response.headers.get("retry-after"), datetime.now(UTC))
-            delay_s = max(backoff.next_s(), least_s)
-            # do not sleep just to fail afterwards
-            if self._clock() + delay_s > began + patience_s:
-                raise failure
-            self.retries += 1
-            await self._sleep(delay_s)
-
-    def _unreachable(self, path: str, error: httpx.TransportError) -> Unavailable:
-        return Unavailable(f"{self._http.base_url}{path} does not answer: {_text(error)}")
+        return self._requests.listen(path, params, last_event_id)
 
 
 @contextlib.asynccontextmanager
@@ -270,39 +177,5 @@ async def connect(
     `bearer`: what the service demands, a producer's write key or a token of control. A longer
     `connect_patience_s` is for a service that has answered another client. Raises InvalidInput.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidInput(f"{url!r} is not a URL like http://127.0.0.1:8000")
-    http = httpx.AsyncClient(
-        base_url=url,
-        verify=client_context(tls_for(url)) if parts.scheme == "https" else True,
-        headers={"authorization": f"Bearer {bearer}"} if bearer else {},
-        timeout=httpx.Timeout(60, connect=5),
-        limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
-        # a proxy from the environment cannot reach this machine's loopback
-        trust_env=not is_loopback(parts.hostname),
-    )
-    async with http:
-        yield BatonClient(http, patience_s=patience_s, connect_patience_s=connect_patience_s)
-
-
-def _decode(response: httpx.Response, shape: Any) -> Any:
-    try:
-        return msgspec.json.decode(response.content, type=shape)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise BatonError(f"{response.url} is not a Baton service: {error}") from None
-
-
-def _error_for(response: httpx.Response) -> BatonError:
-    kind = InvalidInput if response.is_client_error else BatonError
-    return _ERRORS.get(response.status_code, kind)(_sentence(response))
-
-
-def _sentence(response: httpx.Response) -> str:
-    # a proxy or another service answers without a problem document
-    bare = f"{response.request.method} {response.url} returned {response.status_code}"
-    return sentence_of(response.content) or bare
-
-
-def _text(error: Exception) -> str:
-    return tls_fault(error) or str(error) or type(error).__name__
+    async with http_client(url, connections=connections, bearer=bearer) as http:
+        yield BatonClient(Requests(http, patience_s=patience_s, connect_patience_s=connect_patience_s))

@@ -1,6 +1,6 @@
 """Turns a problem document (RFC 9457) into one sentence for a person.
 
-Pure. `cli/http/client.py` puts the sentence into the error that it raises.
+Pure. `cli/http/requests.py` puts the sentence into the error that it raises.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from typing import Any
 
 import msgspec
 
+from cli.terminal.escaping import printable
+
 
 def sentence_of(content: bytes) -> str | None:
-    """The sentence of a problem document, with all its faults; None for anything else.
+    """The sentence of a problem document, with all its faults, printable; None for anything else.
 
     >>> sentence_of(b'{"detail": "has faults", "errors": [{"in": "top", "detail": "must be 1"}]}')
     'has faults (top: must be 1)'
@@ -30,4 +32,4 @@ def sentence_of(content: bytes) -> str | None:
         for fault in problem.get("errors") or []
         if isinstance(fault, dict)
     ]
-    return f"{detail} ({'; '.join(faults)})" if faults else str(detail)
+    return printable(f"{detail} ({'; '.join(faults)})" if faults else str(detail))

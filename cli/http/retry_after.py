@@ -1,6 +1,6 @@
 """The wait that a server asks for with a `Retry-After` header, in seconds.
 
-Pure: the header's value and the current time in, seconds out. `cli/http/client.py` takes it as the least
+Pure: the header's value and the current time in, seconds out. `cli/http/requests.py` takes it as the least
 wait before it sends a request again.
 """
 

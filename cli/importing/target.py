@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from cli.http.client import BatonClient, NotAllowed, connect
+from cli.http.client import BatonClient, connect
 from cli.http.control import connect_to_control
+from cli.http.requests import NotAllowed
 from cli.importing.closing import TimeBounds, bounds_of
 from shared.errors import BatonError, InvalidInput, NotFound, Unavailable
 from shared.model.group import GroupSettings

@@ -67,7 +67,7 @@ async def change_settings(kafka: Kafka, topic: str, changes: Mapping[str, str]) 
 
 
 async def delete_offsets(kafka: Kafka, kafka_group: str, topics: Iterable[str]) -> None:
-    """Deletes the group's committed offsets of partition 0 of the topics; none is no error.
+    """Deletes the group's committed offsets of partition 0 of the topics; none is not an error.
 
     Raises KafkaUnavailable, InvalidInput.
     """

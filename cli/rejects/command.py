@@ -180,7 +180,7 @@ async def _list(
         starts = {n: first for n, (first, _) in log.bounds.items()}
         if since_ms is not None:
             starts = await log.starts(since_ms)
-        # whatever supersedes or dismisses a reject was written after it
+        # what supersedes or dismisses a reject comes after it
         listing = Listing(await read_open(log, starts), limit=limit, reason=reason)
         for partition, start in starts.items():
             async for page in log.read(partition, start):

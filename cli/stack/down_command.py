@@ -28,7 +28,7 @@ def down(home: Path) -> None:
         forget_state(home)
         click.echo(f"no local stack is running in {home}")
         return
-    with interruptible(lambda: "the stack goes on stopping; run the same command again to wait for its end"):
+    with interruptible(lambda: "the stack keeps stopping; run the same command again to wait for its end"):
         if send_signal(state.supervisor, signal.SIGTERM):
             _wait_until_gone([state.supervisor], STOP_TIMEOUT_S)
     # processes that outlived their supervisor; on Linux the kernel kills those (cli/stack/leash.py)

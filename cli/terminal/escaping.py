@@ -1,4 +1,4 @@
-"""Text of clients, safe to print: it cannot move the cursor, hide text or change colours."""
+"""Text of others, safe to print: it cannot move the cursor, hide text or change colours."""
 
 from __future__ import annotations
 
@@ -11,4 +11,13 @@ def escaped(value: bytes) -> str:
     """
     # first, so that a posted `\x1b` differs from an escaped control character
     text = value.replace(b"\\", b"\\\\").decode(errors="backslashreplace")
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    r"""The text with everything escaped that is not printable, such as control characters and line ends.
+
+    >>> print(printable("é \x1b[2J \\ \n"))
+    é \x1b[2J \ \n
+    """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,4 +1,4 @@
-"""Ctrl-C in a command: what it did, what goes on running, and exit code 130.
+"""Ctrl-C in a command: what it did, what keeps running, and exit code 130.
 
 A long command wraps its work in `interruptible` with a summary. A command without one is ended by
 `cli/main.py`, with the same exit code.

@@ -86,7 +86,7 @@ def watch(
 ) -> None:
     """Calls `show` once, or with `every_s` again and again, each time on an empty screen.
 
-    What becomes unavailable after the first time is reported, and awaited.
+    If it becomes unavailable after the first time, it says so and keeps trying.
     """
     if every_s is None:
         show()

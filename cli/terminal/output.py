@@ -22,6 +22,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeE
 from rich.table import Table
 from rich.text import Text
 
+from cli.terminal.escaping import printable
 from cli.terminal.layout import BETWEEN, Cell, Column, Measured, lay_out, least_width
 
 PLAIN_WIDTH = 240
@@ -124,7 +125,7 @@ def _is_numeric(rows: list[list[Any]], at: int) -> bool:
 
 
 def cell_text(value: Any) -> str:
-    """A value as a table cell shows it: None is `-`, numbers have thousands separators.
+    """A value as a table cell shows it: None is `-`, numbers have thousands separators, text is printable.
 
     >>> cell_text(1234567), cell_text(0.5), cell_text(None), cell_text("x")
     ('1,234,567', '0.50', '-', 'x')
@@ -138,7 +139,7 @@ def cell_text(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.2f}"
-    return str(value)
+    return printable(str(value))
 
 
 def progress_bar(*columns: ProgressColumn) -> Progress:

@@ -12,6 +12,7 @@ import sys
 from services.control.http.api.access.access import Access
 from services.control.http.api.access.tokens import Tokens
 from services.control.http.app import create_app
+from services.control.live.garbage import keep_collections_short
 from services.control.settings import END, ControlSettings, own_hosts_for
 from services.control.wiring import control_on
 from shared.service.runtime import http_server, main
@@ -24,6 +25,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         access = _access(settings)
         await access.step()
         app = create_app(control.parts, hosts=own_hosts_for(settings), access=access)
+        keep_collections_short()
         loops = {**control.loops, "tokens": access.run}
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(loop(), name=name) for name, loop in loops.items()]

@@ -91,7 +91,7 @@ async def control_on(settings: ControlSettings, stack: contextlib.AsyncExitStack
     rewinds = await stack.enter_async_context(KafkaRewinds(settings.kafka_access, settings.names))
     store = ZooKeeperGroups(zookeeper, settings.names)
     runner = _runner(settings, stack, http)
-    scheduler = _scheduler(settings, runner, view)
+    scheduler = _scheduler(settings, runner, view, actions)
     owners = HttpOwners(signed)
     lake = await _lake_parts(settings, stack, view, owners)
     kafka, names, replication = settings.kafka_access, settings.names, settings.replication
@@ -191,9 +191,11 @@ def _runner(settings: ControlSettings, stack: contextlib.AsyncExitStack, http: H
     )
 
 
-def _scheduler(settings: ControlSettings, runner: SparkRunner, view: ClusterView) -> Scheduler:
+def _scheduler(
+    settings: ControlSettings, runner: SparkRunner, view: ClusterView, actions: Actions
+) -> Scheduler:
     retry = Retry(most=settings.schedule_retries, pause_s=settings.schedule_retry_s)
-    scheduler = Scheduler(parse_schedules(settings.schedules, JOBS), runner, view, retry)
+    scheduler = Scheduler(parse_schedules(settings.schedules, JOBS), runner, view, actions, retry)
     runner.needed = scheduler.needed
     return scheduler
 

@@ -17,7 +17,7 @@ Kind = Literal[
 ]
 """`expiry`: a ZooKeeper session ended; `fence`: a later owner wrote; `reset`: ZooKeeper lost its data, Kafka
 did not; `cut`: retention deleted records before they were accounted for; `rewind`: the log lost its end;
-`action`: somebody told control to do something."""
+`action`: a person or a schedule had control do something."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MAX_EVENT_BYTES = 16 * 1024
 """Far above the size of any event; bounds the memory of control, which keeps thousands of them."""

@@ -13,7 +13,7 @@ from tests.browser.baton import RunningBaton
 from tests.browser.page import Page
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def _browser() -> Iterator[Browser]:
     found = find_programs()
     if found is None:
@@ -24,7 +24,7 @@ def _browser() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def baton(
     _browser: Browser, kafka: str, zookeeper: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningBaton]:

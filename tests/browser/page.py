@@ -24,13 +24,13 @@ class Page:
         self._url = url
         self._tab: Tab | None = None
 
-    def go(self, path: str) -> None:
-        """Opens a view; returns once it is live."""
+    def go(self, path: str, state: str = "Live") -> None:
+        """Opens a view; returns once it is live, or in another state."""
         if self._tab is None:
             self._tab = self._browser.open(self._url + path)
         else:
             self._tab.go(self._url + path)
-        self.until("document.querySelector('[data-live=state]')?.dataset.name === 'Live'")
+        self.until(f"document.querySelector('[data-live=state]')?.dataset.name === '{state}'")
 
     def run(self, script: str, *given: object) -> Any:
         """The result of the script."""
@@ -73,6 +73,8 @@ class Page:
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         features = [{"name": "prefers-color-scheme", "value": theme}]
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
+        assert not self.run("return document.documentElement.dataset.theme"), "the page wears a chosen theme"
 
     def width(self) -> int:
         """How wide the page is, in pixels."""
@@ -94,14 +96,20 @@ class Page:
         shot = self._browser.driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
         (PICTURES / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
 
+    def block(self, *patterns: str) -> None:
+        """Lets requests of these addresses fail from now on, and no others."""
+        self._browser.driver.execute_cdp_cmd("Network.enable", {})
+        self._browser.driver.execute_cdp_cmd("Network.setBlockedURLs", {"urls": list(patterns)})
+
     def forget_complaints(self) -> None:
         """Expects the errors so far: a service was away."""
         self._browser.complaints()
 
     def check(self) -> None:
-        """Fails if the page had errors, or asked another host for anything."""
+        """Fails if the page had errors, or asked another host for anything. Forgets what a person chose."""
         if self._tab is None:
             return
+        self.run("localStorage.clear()")
         asked = self.run("return performance.getEntriesByType('resource').map((entry) => entry.name)")
         strangers = [url for url in asked if urlsplit(url).netloc != urlsplit(self._url).netloc]
         assert not strangers

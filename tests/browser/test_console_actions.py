@@ -43,7 +43,7 @@ def test_who_paused_the_group_and_why_is_seen_on_the_first_page(page: Page) -> N
 
 
 def test_a_run_is_started_seen_and_cancelled(page: Page) -> None:
-    """Its page keeps itself current, and says how it ended."""
+    """Its page keeps itself current, and says how it ended; the first page lists it."""
     jars = jar_folder("spark")
     if not jars.is_dir():
         pytest.skip(f"Spark's jars are not there: {fetch_jars.__name__} has not run")
@@ -55,3 +55,5 @@ def test_a_run_is_started_seen_and_cancelled(page: Page) -> None:
     page.click("#cancel button")
     page.until("document.querySelector('.following').dataset.drawn === 'cancelled'")
     assert "cancelled" in page.text(".lead").lower()
+    page.go("/")
+    assert "cancelled" in page.text("#runs")

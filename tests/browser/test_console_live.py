@@ -12,7 +12,7 @@ ROW = "document.querySelector('#b{stream}').closest('[data-member]').dataset.mem
 
 
 def test_a_stream_that_moves_is_seen_moving(page: Page, baton: RunningBaton) -> None:
-    """Its bead changes the row, is ringed, and shows how long the stream stood still."""
+    """Its bead changes the row, is ringed, and shows how long it stood still; the list of moves grows."""
     page.go(OWNERSHIP)
     page.run("window.drawn = document.querySelector('#b3')")
     target = baton.move(3)
@@ -21,6 +21,9 @@ def test_a_stream_that_moves_is_seen_moving(page: Page, baton: RunningBaton) -> 
     assert page.run("return window.drawn === document.querySelector('#b3')"), "the page was drawn again"
     assert page.text(".flag").endswith("s")
     # the other way goes another stream, so that the shares stay even
+    page.until("!document.querySelector('[data-newer]').hidden")
+    page.click("[data-newer]")
+    page.until(f"document.querySelector('#moved').innerText.includes('{target}')")
     page.until("/^Streams? .*\\b3\\b.* moved/.test(document.querySelector('#announce').textContent)")
 
 
@@ -43,10 +46,33 @@ def test_a_page_says_that_it_hears_nothing_and_goes_on_with_the_next_control(
     page.go(OWNERSHIP)
     baton.services["control"].end()
     page.until("document.querySelector('[data-live=state]').dataset.name === 'Stale'")
-    assert "No word from control" in page.text("#strip")
+    said = page.text("#strip")
     baton.services["control"].start()
     page.until("document.querySelector('[data-live=state]').dataset.name === 'Live'")
     page.forget_complaints()
+    assert "No word from control" in said
+
+
+def test_a_page_whose_first_connection_fails_tries_again(page: Page) -> None:
+    """Control may be too busy for one more page, or away for a moment."""
+    page.go("/")
+    page.block("*/live*")
+    page.go(OWNERSHIP, state="Stale")
+    page.block()
+    page.until("document.querySelector('[data-live=state]').dataset.name === 'Live'")
+    page.forget_complaints()
+
+
+def test_the_legend_leaves_the_streams_of_one_step(page: Page) -> None:
+    """The others fade; a second click brings them back."""
+    page.go(f"{OWNERSHIP}?colour=open")
+    count = "document.querySelectorAll('.bead').length"
+    faded = "[...document.querySelectorAll('.bead')].filter((b) => getComputedStyle(b).opacity < 1).length"
+    step = "[...document.querySelectorAll('.legend button')].find((b) => b.querySelector('b').textContent)"
+    shown = page.run(f"const step = {step}; step.click(); return Number(step.innerText.split(/\\s/)[0])")
+    assert page.run(f"return {count} - {faded}") == shown
+    page.run(f"{step}.click()")
+    assert page.run(f"return {faded}") == 0
 
 
 def test_the_map_is_one_tab_stop_and_is_walked_by_arrows(page: Page) -> None:
@@ -73,7 +99,6 @@ def test_the_theme_that_a_person_chose_stays(page: Page) -> None:
     page.press("3")
     page.until("location.pathname === '/console/movements'")
     assert page.run("return document.documentElement.dataset.theme") == "dark"
-    page.press("t")
 
 
 def test_filters_are_in_the_address(page: Page, baton: RunningBaton) -> None:

@@ -19,7 +19,7 @@ from tests.e2e.chaos_update import EARLIER, Update, checkout_of, rolling_update
 from tests.e2e.fleet import new_seed
 from tests.e2e.stack import left_running
 
-SHORT = Plan(fragments=20_000, per_s=250, rounds=1, at_once=2)
+SHORT = Plan(fragments=20_000, per_s=250, rounds=1, at_once=2, is_audited=False)
 LONG = Plan(fragments=1_080_000, per_s=730, rounds=21, at_once=2, batch=100)
 
 
@@ -31,8 +31,12 @@ LONG = Plan(fragments=1_080_000, per_s=730, rounds=21, at_once=2, batch=100)
     ],
 )
 async def test_chaos_loses_and_doubles_nothing(tmp_path: Path, plan: Plan) -> None:
-    """Acknowledged fragments are in exactly one session each, in order; Spark's audit finds no difference."""
-    fetch_jars("spark", quiet=True)
+    """Acknowledged fragments are in exactly one session each, in order.
+
+    Spark's audit finds no difference after the long run.
+    """
+    if plan.is_audited:
+        fetch_jars("spark", quiet=True)
     try:
         await chaos(tmp_path, new_seed(), plan)
     finally:

@@ -1,6 +1,7 @@
 """The driver without Spark: it takes the real lock of a run, and its jobs only do what the tests tell them.
 
-A job works for as long as the lake has a file `hold`. Two runs of a job at a time fail.
+A job works for as long as the lake has a file `hold`. Two runs of a job at a time fail; in a lake that is a
+URL, any two runs.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ class NoSpark:
 
 def work(spark: None, request: RunRequest, check_lock: CheckLock) -> Result:
     """Works alone, or raises BlockingIOError. What a killed process has locked is free."""
-    lake = Path(request.lake)
-    with (lake / f"{request.job}.at-work").open("w") as alone:
+    scheme, _, path = request.lake.rpartition("://")
+    lake = Path(path)
+    with (lake / ("any" if scheme else request.job)).with_suffix(".at-work").open("w") as alone:
         fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
         (lake / f"{request.id}.began").touch()
         while (lake / "hold").exists():

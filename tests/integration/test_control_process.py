@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
@@ -52,13 +53,15 @@ class ControlProcess:
         self.http = httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{self.port}", trust_env=False, timeout=DEADLINE_S
         )
-        self._service = Service("services.control", home / "control.log", environment)
+        self._service = Service("services.control", home / f"control-{self.port}.log", environment)
         self.start = self._service.start
+        self.ended = self._service.ended
+        self.tail = self._service.tail
 
-    async def stop(self) -> int:
-        """Stops control in its own order. Returns the exit code."""
-        self._service.signal(signal.SIGTERM)
-        return await self._service.ended()
+    async def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """Stops control by the signal, SIGTERM for an orderly stop. Returns the exit code."""
+        self._service.signal(how)
+        return await self.ended()
 
     async def until(self, path: str, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The answer at `path`, once `reached` accepts it."""
@@ -72,7 +75,7 @@ class ControlProcess:
                 return response.status_code == 200 and reached(answer)
             return False
 
-        await until(is_so, lambda: f"{path}: {answer}; {self._service.tail()}")
+        await until(is_so, lambda: f"{path}: {answer}; {self.tail()}")
         return answer
 
     def processes_of(self, run_id: str) -> ProcessGroup:
@@ -144,14 +147,18 @@ async def test_control_shows_the_cluster_as_it_is(
     assert (after["streams"][0]["state"], after["streams"][0]["epoch"]) == ("unowned", 4)
 
 
-async def test_a_real_run_leaves_no_process(
+async def test_a_real_run_is_adopted_and_leaves_no_process(
     tmp_path: Path, kafka: str, zookeeper: str, namespace: str
 ) -> None:
-    """Cancelled, or ended with control, while Spark runs: driver and JVM are gone within 2 s."""
+    """Cancelled, or ended with control, while Spark runs: driver and JVM are gone within 2 s.
+
+    A run outlives a control that was killed, or stopped in order with BATON_RUNS_AT_STOP=keep: the next one
+    goes on with it. Beside a living control, none starts on the same folder.
+    """
     fetch_jars("spark", quiet=True)
-    control = ControlProcess(tmp_path, kafka, zookeeper, namespace)
-    async with control.http, small_baton(kafka, zookeeper, Names(namespace)):
-        control.start()
+    control, second = (ControlProcess(tmp_path, kafka, zookeeper, namespace) for _ in range(2))
+    async with control.http, second.http, small_baton(kafka, zookeeper, Names(namespace)):
+        control.start(BATON_RUNS_AT_STOP="keep")
         await control.until("/streams", lambda answer: bool(answer["streams"]))
 
         run = (await control.http.post("/jobs/lake/runs")).json()
@@ -162,8 +169,19 @@ async def test_a_real_run_leaves_no_process(
         is_empty = control.processes_of(run["id"]).is_empty()
 
         other = (await control.http.post("/jobs/lake/runs")).json()
+        await control.until(f"/runs/{other['id']}", lambda answer: answer["state"] == "running")
         driver = control.processes_of(other["id"])
+        os.killpg(driver.leader, signal.SIGSTOP)  # so that the run lasts
+        assert await control.stop(signal.SIGKILL) == -signal.SIGKILL
+        control.start(BATON_RUNS_AT_STOP="keep")
+        await control.until(f"/runs/{other['id']}", lambda answer: answer["state"] == "running")
+        second.start()
+        assert await second.ended() != 0
+        assert "give this one another BATON_RUNS" in second.tail()
+        assert await control.stop() == 0
         assert driver.is_alive()
+        control.start()
+        await control.until(f"/runs/{other['id']}", lambda answer: answer["state"] == "running")
         assert await control.stop() == 0
 
     assert cancelled["state"] == "cancelled"

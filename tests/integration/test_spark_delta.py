@@ -31,7 +31,7 @@ class Table:
         transaction.write(
             self._spark.createDataFrame([(report, n) for n in numbers], "report STRING, n BIGINT")
         )
-        transaction.remove({"report": report}, report)
+        transaction.remove({"report": report})
         return transaction
 
     def commit(self, transaction: Transaction, report: str) -> None:

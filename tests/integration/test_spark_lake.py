@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from services.control.spark.audit.job import audit
 from services.control.spark.lake.job import lake
 from services.control.tables.lake import Lake
 from services.control.tables.positions import LakePositions
 from shared.model.group import GroupSettings
 from tests.lake import DAY_MS, NOON_MS, session_record
-from tests.spark import Pipeline
+from tests.spark import Pipeline, closed_log
 from tests.spark_driver import Driver
 
 if TYPE_CHECKING:
@@ -66,6 +67,28 @@ async def test_the_table_holds_every_session_once_and_as_delivered(
     held = LakePositions(Lake(str(tmp_path), namespace)).read({"default"})
     offsets = {int(partition): offset for partition, offset in third["offsets"].items()}
     assert held == {("default", third["topic_id"]): offsets}
+
+
+async def test_what_at_most_once_has_lost_is_permitted(
+    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
+) -> None:
+    """The lake holds what was delivered, once; the audit finds the loss, and that the delivery permits it."""
+    settings = GroupSettings(delivery="at_most_once")
+    pipeline = Pipeline(kafka=kafka, namespace=namespace, settings=settings)
+    await pipeline.create()
+    await pipeline.send(closed_log(60, 6, step_ms=1000))
+    sessions, positions = await pipeline.sessions()
+    kept = [(session.key.encode(), value) for session, value in sessions][1:]
+    await pipeline.deliver(kept)
+    await pipeline.commit(positions)
+
+    held = await asyncio.to_thread(lake, spark, pipeline.request("lake", tmp_path))
+    again = await asyncio.to_thread(lake, spark, pipeline.request("lake", tmp_path))
+    judged = await asyncio.to_thread(audit, spark, pipeline.request("audit", tmp_path))
+
+    assert (held["added"], held["duplicates"], again["commits"]) == (len(kept), 0, 0)
+    assert judged["verdict"] == "within the promise of at_most_once", judged["examples"]
+    assert (judged["missing"], judged["delivered"], judged["lake_judged"]) == (1, len(kept), len(kept))
 
 
 async def test_a_driver_killed_at_any_moment_leaves_each_session_once(

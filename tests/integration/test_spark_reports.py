@@ -5,157 +5,29 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
-from cli.stack.lock import jar_folder
-from services.control.spark.driver.run_lock import LockLost, unlocked
+from services.control.spark.delta import delta_log
+from services.control.spark.driver.run_lock import LockLost
 from services.control.spark.reports import batches, job
+from services.control.spark.reports.commits import commit_name
 from services.control.spark.reports.counting import RANK_ERROR, K, count
 from services.control.spark.reports.job import reports
 from services.control.spark.reports.plan import parse_plan
-from services.control.spark.reports.state import State
-from services.control.spark.request import RunRequest
 from shared.errors import InvalidInput, NotFound
-from shared.model.group import GroupSettings
-from tests.reports_reference import Reference, Row, Rows
+from tests.reports_lake import Lake, same_as_python, sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-COLUMNS = (
-    "id STRING, `group` STRING, key STRING, reason STRING, stream BIGINT, epoch BIGINT, first_offset BIGINT, "
-    "last_offset BIGINT, first_time BIGINT, last_time BIGINT, opened_at BIGINT, closed_at BIGINT, "
-    "fragments BIGINT, bytes BIGINT, data ARRAY<STRING>, log BIGINT, day DATE"
-)
-SPRING = 1_774_652_400_000
-"""2026-03-27T23:00:00Z: two days before the clocks of Europe are set forward."""
-DAY = 86_400_000
 MOST_JOBS = 12
 """Of a run over a small lake: to find the state's files, batches and days, to compute the report, to find the
 heaviest keys, and one for each table."""
 PATHS = ("$.data.path", "$.data.kind")
-
-
-def sessions(seed: int, count: int, *, days: int = 10, group: str = "default") -> Rows:
-    """Random sessions that begin within these days, with a few keys and items."""
-    chance = random.Random(seed)
-    rows = []
-    for n in range(count):
-        began = SPRING + chance.randrange(days * DAY)
-        length = chance.choice((1, 1, 2, 3, 7))
-        data = [
-            json.dumps({"key": "k", "data": chance.choice(({"path": f"/p{chance.randrange(6)}?q=1"}, {}))})
-            if chance.random() < 0.7
-            else json.dumps({"key": "k", "data": {"kind": chance.choice("abc"), "path": "/user/12"}})
-            for _ in range(length)
-        ]
-        row: Row = {"id": f"{seed}-{n}", "group": group, "key": f"k{chance.randrange(15)}", "data": data}
-        row |= {"reason": chance.choice(("end", "gap", "limit")), "first_time": began, "fragments": length}
-        row |= {"last_time": began + chance.randrange(2_000_000), "bytes": chance.randrange(1000)}
-        rows.append(row)
-    return rows
-
-
-class Lake:
-    """A table `sessions` to which the job `lake` would append."""
-
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self._spark = spark
-        self.folder = folder
-        self.sessions: Rows = []
-
-    def append(self, rows: Rows) -> None:
-        """Adds the sessions in one commit."""
-        self.sessions += [row for row in rows if row["group"] == "default"]
-        frame = (
-            self._spark.createDataFrame(
-                [{**dict.fromkeys(("stream", "epoch", "log"), 0), **row} for row in rows], COLUMNS
-            )
-            .drop("day")
-            .selectExpr("*", "date(timestamp_millis(first_time)) AS day")
-        )
-        writer = frame.write.format("delta").mode("append").partitionBy("group", "day")
-        writer.save(f"{self.folder}/sessions")
-
-    def sql(self, statement: str) -> None:
-        """Runs a statement in which {} is the table."""
-        self._spark.sql(statement.format(f"delta.`{self.folder}/sessions`"))
-
-    def request(self, **parameters: Any) -> RunRequest:
-        return RunRequest(
-            id="run",
-            job="reports",
-            parameters=parameters,
-            kafka="127.0.0.1:1",
-            lake=str(self.folder),
-            jars=str(jar_folder("spark")),
-            group_settings=GroupSettings(),
-            streams=1,
-        )
-
-    def run(self, **parameters: Any) -> dict[str, Any]:
-        """A run in a session of its own, as a driver does it."""
-        return reports(self._spark.newSession(), self.request(**parameters))
-
-    def table(self, name: str) -> Rows:
-        """The rows of a report, with times as UTC."""
-        frame = self._spark.read.format("delta").load(f"{self.folder}/reports/{name}")
-        times = [column for column, kind in frame.dtypes if kind == "timestamp"]
-        for column in times:
-            frame = frame.selectExpr(f"* EXCEPT ({column})", f"unix_millis({column}) AS {column}")
-        return [
-            row.asDict() | {column: datetime.fromtimestamp(row[column] / 1000, UTC) for column in times}
-            for row in frame.collect()
-        ]
-
-    def reference(self, result: dict[str, Any], top: int) -> Reference:
-        """What plain Python makes of the sessions in the range that the run reports."""
-        return Reference(
-            self.sessions,
-            zone=result["zone"],
-            periods=[name for name in ("hour", "day", "week") if f"{name}s" in result],
-            start=datetime.fromisoformat(result["from"]).astimezone(UTC),
-            end=datetime.fromisoformat(result["to"]).astimezone(UTC),
-            top=top,
-        )
-
-
-def same(found: Rows, expected: Rows, report: str = "default") -> None:
-    """The rows of the report are the expected ones, in any order; shares may differ in the last digit."""
-    of_report = [row for row in found if row["report"] == report]
-    assert len(of_report) == len(expected)
-    columns = expected[0].keys() if expected else ()
-
-    def rounded(rows: Iterable[Row]) -> list[str]:
-        return sorted(
-            repr([round(row[c], 9) if isinstance(row[c], float) else row[c] for c in columns]) for row in rows
-        )
-
-    assert rounded(of_report) == rounded(expected)
-
-
-def same_as_python(
-    lake: Lake,
-    result: dict[str, Any],
-    rewrite: Callable[[str], str] = str,
-    *,
-    top: int,
-    report: str = "default",
-) -> None:
-    """Every table holds what plain Python computes."""
-    reference = lake.reference(result, top)
-    same(lake.table("periods"), reference.periods(), report)
-    same(lake.table("retention"), reference.retention(), report)
-    same(lake.table("keys"), reference.keys(), report)
-    paths = result["item_paths"]
-    same(lake.table("items"), [row for p in paths for row in reference.items(p, rewrite)], report)
-    same(lake.table("transitions"), [row for p in paths for row in reference.transitions(p, rewrite)], report)
 
 
 def test_many_runs_give_what_plain_python_computes(
@@ -197,17 +69,13 @@ def test_many_runs_give_what_plain_python_computes(
     assert third["from"] == "2026-03-28T00:00:00+05:45"
     assert first["total"][0]["sessions"] == sum(day["sessions"] for day in first["days"])
     assert len(first["days"]) == 31
-    assert max(len(found) for found in _state(spark, lake).batches().values()) <= 2
+    assert max(len(found) for found in lake.state().batches().values()) <= 2
 
 
 def _files_added_by(folder: Path, version: int) -> set[Path]:
     log = (folder / "sessions" / "_delta_log" / f"{version:020d}.json").read_text()
     actions = map(json.loads, log.splitlines())
     return {folder / "sessions" / one["add"]["path"] for one in actions if "add" in one}
-
-
-def _state(spark: SparkSession, lake: Lake) -> State:
-    return State(spark, f"{lake.folder}/reports/_partials", "default", unlocked)
 
 
 def test_what_was_counted_and_has_changed_is_counted_again(spark: SparkSession, tmp_path: Path) -> None:
@@ -239,6 +107,27 @@ def test_what_was_counted_and_has_changed_is_counted_again(spark: SparkSession, 
     assert other["why"] == "the table `sessions` was made again"
 
 
+def test_a_log_that_was_cleaned_up_is_counted_again(spark: SparkSession, tmp_path: Path) -> None:
+    """Delta removes commits before a checkpoint once they are old, also some that no run has read."""
+    lake = Lake(spark, tmp_path)
+    for seed in (1, 2, 3):
+        lake.append(sessions(seed, 20))
+        if seed == 1:
+            lake.run()
+    delta_log(spark, f"{tmp_path}/sessions").checkpoint()
+    for version in (0, 1):
+        (tmp_path / "sessions" / commit_name(version)).unlink()
+
+    cleaned = lake.run()
+    lake.append(sessions(4, 20))
+    after = lake.run()
+
+    same_as_python(lake, after, top=20)
+    assert (cleaned["counted"], after["counted"]) == ("all", "new")
+    assert cleaned["why"] == "the log of the table no longer has all commits since the last run"
+    assert cleaned["total"][0]["sessions"] == 60
+
+
 def test_a_run_that_ends_between_two_commits_leaves_nothing_to_repair(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -260,7 +149,7 @@ def test_a_run_that_ends_between_two_commits_leaves_nothing_to_repair(
 
         with pytest.raises(LockLost):
             reports(spark.newSession(), lake.request(), check_lock)
-        outcomes.append(len(_state(spark, lake).batches()["visits"]))
+        outcomes.append(len(lake.state().batches()["visits"]))
     jobs = spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs
     before = jobs()
     final = lake.run()
@@ -269,7 +158,7 @@ def test_a_run_that_ends_between_two_commits_leaves_nothing_to_repair(
     same_as_python(lake, final, top=20)
     assert started <= MOST_JOBS
     assert (outcomes, final["counted"]) == ([1, 2], "nothing")
-    state = _state(spark, lake)
+    state = lake.state()
     newest = state.batches()["visits"][-1]
     again = {"visits": spark.createDataFrame([], "start TIMESTAMP, key STRING, sessions BIGINT")}
     later = msgspec.structs.replace(newest, since=newest.version, version=newest.version + 1)

@@ -14,14 +14,16 @@ import pytest
 from cli.stack.jars import fetch_jars
 from cli.stack.lock import jar_folder
 from services.control.spark.request import ClusterOptions
-from tests.lake import session_record
+from services.control.tables.lake import Lake
+from services.control.tables.positions import LakePositions
 from tests.servers import free_port
-from tests.spark import Pipeline
+from tests.spark import Pipeline, closed_log
 from tests.spark_cluster import await_line
 from tests.spark_control import Control
 
 SERVER = os.environ.get("BATON_TEST_S3_SERVER", "")
 """The program of moto's server."""
+KEYS = 40
 
 pytestmark = pytest.mark.skipif(not SERVER, reason="no S3 server: `make test-s3` fetches one and runs this")
 
@@ -56,11 +58,10 @@ async def control(
     fetch_jars("s3", quiet=True)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    options = {
-        "spark.hadoop.fs.s3a.endpoint": bucket,
-        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
-        "spark.hadoop.fs.s3a.path.style.access": "true",
-    }
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", bucket)
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    options = {"spark.hadoop.fs.s3a.path.style.access": "true"}
     async with httpx.AsyncClient() as http:
         control = Control(
             *(tmp_path, kafka, zookeeper, namespace, http),
@@ -73,16 +74,26 @@ async def control(
 
 
 async def test_every_job_runs_on_an_object_store(control: Control, kafka: str, namespace: str) -> None:
-    """Sessions that arrive between two runs are in the table once; reports and audit read it."""
+    """Sessions that arrive between two runs are in the table once; the other jobs and control read it."""
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
-    await pipeline.deliver([session_record(f"k{n % 5}", n) for n in range(50)])
+    await pipeline.send(closed_log(400, KEYS, step_ms=1000))
+    sessions, positions = await pipeline.sessions()
+    records = [(session.key.encode(), value) for session, value in sessions]
+    await pipeline.deliver(records[:30])
     first = await control.done("lake")
-    await pipeline.deliver([session_record(f"k{n % 5}", n) for n in range(50, 80)])
-    second = await control.done("lake")
-    reports = await control.done("reports")
+    await pipeline.deliver(records[30:])
+    await pipeline.commit(positions)
+    runs = [first, *[await control.done(job) for job in ("lake", "reports", "maintain", "audit")]]
 
-    runs = first, second, reports
-    assert [run.state for run in runs] == ["succeeded"] * 3, [control.log(run)[-3000:] for run in runs]
-    assert [control.runner.result_of(run.id)["sessions"] for run in (first, second)] == [50, 80]
-    assert sum(day["sessions"] for day in control.runner.result_of(reports.id)["days"]) == 80
+    assert {run.state for run in runs} == {"succeeded"}, [control.log(run)[-3000:] for run in runs]
+    before, lake, reports, maintain, audit = (control.runner.result_of(run.id) for run in runs)
+    assert (before["sessions"], lake["sessions"]) == (30, KEYS)
+    assert sum(day["sessions"] for day in reports["days"]) == KEYS
+    assert maintain["tables"]["sessions"]["compacted"] == 1
+    assert (audit["verdict"], audit["lake_judged"]) == ("exact", KEYS)
+    tables = Lake(control.lake, namespace)
+    assert {"sessions", "reports/periods"} <= set(tables.names())
+    keys = tables.open("sessions").to_pyarrow_table(columns=["key"]).column("key").to_pylist()
+    assert sorted(keys) == sorted(session.key for session, _ in sessions)
+    assert LakePositions(tables).read({"default"}) != {}

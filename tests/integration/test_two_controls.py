@@ -18,11 +18,13 @@ import pytest
 from services.control.adapters.run_store import RunStore
 from services.control.adapters.spark_place import SparkPlace
 from services.control.adapters.spark_runner import SparkRunner
-from services.control.core.runs import Run
+from services.control.core.runs import Run, Submission
 from services.control.core.schedules import Retry, Schedule, ScheduleRow
+from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
 from services.control.live.scheduler import Scheduler
 from services.control.spark.request import ZooKeeperPlace
+from shared.model.group import GroupSettings
 from tests.unit.control.sources import small_baton
 from tests.waiting import until
 
@@ -67,7 +69,7 @@ class Control:
             driver=DRIVER,
             now_ms=clock,
         )
-        self.scheduler = Scheduler([CHAIN], self.runner, view, RETRY, now_ms=clock)
+        self.scheduler = Scheduler([CHAIN], self.runner, view, Actions(lambda _: None), RETRY, now_ms=clock)
 
     async def step(self) -> None:
         await self.runner.step()
@@ -133,19 +135,23 @@ class Pair:
         await until(is_over, lambda: [(one.row, one.outcomes()) for one in self.controls])
 
 
+def place_of(lake: str, kafka: str, zookeeper: str, namespace: str) -> SparkPlace:
+    return SparkPlace(
+        kafka=kafka,
+        namespace=namespace,
+        lake=lake,
+        jars="",
+        master="local[1]",
+        zookeeper=ZooKeeperPlace(servers=zookeeper, timeout_s=LOCK_TIMEOUT_S),
+    )
+
+
 @pytest.fixture
 async def pair(kafka: str, zookeeper: str, namespace: str, tmp_path: Path) -> AsyncIterator[Pair]:
     lake, clock, view = tmp_path / "lake", Clock(), small_baton().view()
     lake.mkdir()
     await view.step()
-    place = SparkPlace(
-        kafka=kafka,
-        namespace=namespace,
-        lake=str(lake),
-        jars="",
-        master="local[1]",
-        zookeeper=ZooKeeperPlace(servers=zookeeper, timeout_s=LOCK_TIMEOUT_S),
-    )
+    place = place_of(str(lake), kafka, zookeeper, namespace)
     async with httpx.AsyncClient() as http:
         controls = [Control(tmp_path / name, place, http, view, clock) for name in ("runs-a", "runs-b")]
         yield Pair(lake, controls, clock)
@@ -201,3 +207,38 @@ async def ended(pair: Pair, control: Control, count: int) -> list[str]:
 
     await until(have_ended, control.outcomes)
     return control.outcomes()
+
+
+async def test_at_a_url_all_runs_that_write_take_turns(
+    kafka: str, zookeeper: str, namespace: str, tmp_path: Path
+) -> None:
+    """Whatever their jobs and groups: one works, the others wait for it, and none fails."""
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    (lake / "hold").touch()
+    place = place_of(f"file://{lake}", kafka, zookeeper, namespace)
+    async with httpx.AsyncClient() as http:
+        runner = SparkRunner(
+            RunStore(tmp_path / "runs"), place, http, timeout_s=TIMEOUT_S, kept=10, driver=DRIVER
+        )
+        runs = [
+            await runner.start(
+                Submission(job=job, group=group, parameters={}, settings=GroupSettings(), streams=1)
+            )
+            for job, group in (("lake", "a"), ("reports", "a"), ("lake", "b"))
+        ]
+
+        async def states() -> list[str]:
+            await runner.step()
+            return sorted(runner.run_of(run.id).state for run in runs)
+
+        async def one_works() -> bool:
+            return await states() == ["running", "starting", "starting"]
+
+        async def all_done() -> bool:
+            return await states() == ["succeeded"] * 3
+
+        await until(one_works, states)
+        (lake / "hold").unlink()
+        await until(all_done, lambda: [runner.run_of(run.id) for run in runs])
+        await runner.stop()

@@ -135,10 +135,10 @@ def test_files_named_in_the_code_exist() -> None:
 def test_named_commands_exist(page: Path) -> None:
     """`baton …` is a command of the command line, and `make …` a target of the Makefile."""
     text = page.read_text()
-    targets = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text()))
+    targets = set(re.findall(r"(?m)^([a-z0-9-]+):", (ROOT / "Makefile").read_text()))
 
     assert set(re.findall(r"(?:`|\n)baton ([a-z]+)", text)) <= COMMANDS.keys()
-    assert set(re.findall(r"(?:`|\n)make ([a-z-]+)", text)) <= targets
+    assert set(re.findall(r"(?:`|\n)make ([a-z0-9-]+)", text)) <= targets
 
 
 def test_documented_log_messages_are_logged() -> None:

@@ -42,7 +42,7 @@ IMPORTED_BY = {
     "aiokafka": ("shared/kafka/*.py", "shared/kafka/*/*.py"),
     "aiozk": ("shared/zookeeper/link*.py",),
     "httpx": (
-        "cli/http/client.py",
+        "cli/http/requests.py",
         "services/consumer/adapters/http_peers.py",
         "services/control/adapters/http_drain.py",
         "services/control/adapters/http_members.py",

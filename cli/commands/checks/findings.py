@@ -31,7 +31,7 @@ def wrong(about: str, says: str, todo: str) -> Finding:
 
 
 def unknown(about: str, says: str, todo: str = "") -> Finding:
-    """Nobody can say, because of this."""
+    """It is unknown, for this reason."""
     return Finding(about, "unknown", says, todo)
 
 

@@ -95,7 +95,7 @@ def expected_topics(names: Names, existing: set[str]) -> dict[str, TopicSpec]:
     specs = fragments_topics(names, count, 0)
     for group in groups:
         specs += [sessions_topic(names, group, 1, 0), checkpoints_topic(names, group, count)]
-    # made by whoever first has something for them
+    # created by the first process that writes to them
     rest = (events_topic(names), history_topic(names), rejected_topic(names))
     specs += [spec for spec in rest if spec.name in existing]
     checkpoints = {names.checkpoints(group) for group in groups}

@@ -23,7 +23,7 @@ STALE_MS = 10_000
 
 
 async def check_control(url: str) -> list[Finding]:
-    """Whether control answers, reads the cluster, and hears from each member. Raises Unavailable."""
+    """Whether control answers, reads the cluster, and reaches each member. Raises Unavailable."""
     async with connect_to_control(url) as control:
         skew = judge_clock(f"control {url}", await _clock_ahead_s(control))
         members = await control.pages("/members", "members", "id")
@@ -79,7 +79,7 @@ async def _clock_ahead_s(service: BatonClient) -> float | None:
 
 
 def ahead_s(stated: str, now_s: float) -> float | None:
-    """How far a `Date` header is ahead of `now_s` (seconds since the epoch); None if it is no date.
+    """How far a `Date` header is ahead of `now_s` (seconds since the epoch); None if it is not a date.
 
     >>> ahead_s("Thu, 01 Jan 1970 00:01:00 GMT", 50.5), ahead_s("soon", 0)
     (10.0, None)

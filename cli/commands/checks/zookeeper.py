@@ -112,10 +112,10 @@ async def _check_groups(client: ZooKeeper, names: Names) -> list[Finding]:
             findings.append(wrong(about, error.detail, todo))
             continue
         if members:
-            findings.append(ok(about, f"{len(members):,} members"))
+            findings.append(ok(about, f"{len(members):,} member{'' if len(members) == 1 else 's'}"))
         else:
             findings.append(
-                wrong(about, "it has no members, so nobody reads its streams", "start a consumer")
+                wrong(about, "it has no members, so its streams are not read", "start a consumer")
             )
     return findings
 

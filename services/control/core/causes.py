@@ -1,7 +1,7 @@
 """Who asked for something, why, and whether the same request was made before (`Idempotency-Key`).
 
-Pure. A key belongs to whoever sends it. What was made under a key keeps it and a digest of its request, so a
-repeated request finds it, also after a restart. Used for operations and runs.
+Pure. Two callers may use the same key. An operation or run stores its key and a digest of its request, so a
+repeated request finds it even after a restart.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An hour of a group's numbers: one sample every 15 s, as control keeps it and as it stands in the topic.
+"""An hour of a group's numbers: one sample every 15 s, as control keeps it and as the topic stores it.
 
 Pure. Time is divided into slots of STEP_MS, counted from 1970, so the samples of two controls meet in the
 same slots; of two samples for one slot the one that knows more stays. `live/history.py` takes and restores

@@ -243,10 +243,8 @@ def _is_visible(operation: Operation, view: View) -> bool:
         case "undrain":
             node = view.members.get(operation.member or "")
             return node is not None and node.state == "active"
-        case "pause":
-            return view.pause is not None
-        case "resume":
-            return view.pause is None
+        case "pause" | "resume":
+            return (operation.kind == "pause") == (view.pause is not None)
         case "rewind" | "promote":
             return True
 

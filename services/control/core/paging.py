@@ -1,4 +1,4 @@
-"""A page of a list: its order, and where the next page begins, whatever happens to the rows meanwhile.
+"""A page of a list: its order, and where the next page begins, even if rows come and go in between.
 
 Pure. A cursor holds the place of the page's last row: its values in the columns of the order. So a row that
 comes or goes shifts no other one over the end of a page. A row whose own place changes between two pages may
@@ -155,4 +155,4 @@ def _part(value: Value, order: Order) -> tuple[bool, Any]:
 
 
 def _not_a_cursor() -> PageInvalid:
-    return PageInvalid("cursor", "it is no `next` of a page of this list with the same filters and order")
+    return PageInvalid("cursor", "it is not a `next` of this list with the same filters and order")

@@ -21,13 +21,13 @@ PAUSED: Final[Text] = (
     "`baton resume` lets it go on.",
 )
 _START_MEMBER: Final = "Start a consumer: `python -m services.consumer`."
-NO_MEMBERS: Final[Text] = ("No member runs: nobody reads the streams.", _START_MEMBER)
+NO_MEMBERS: Final[Text] = ("No member runs, so no stream is read.", _START_MEMBER)
 ALL_DRAINING: Final[Text] = (
-    "Every member is draining: nobody takes the streams over.",
+    "Every member is draining, so none takes the streams over.",
     _START_MEMBER,
 )
 NO_PRODUCERS: Final[Text] = (
-    "No producer runs: nobody takes fragments in.",
+    "No producer runs, so no fragments are accepted.",
     "Start one: `python -m services.producer`.",
 )
 
@@ -40,7 +40,7 @@ _STREAMS: Final[Mapping[str, tuple[str, str, str]]] = {
     "stream-retrying": (
         "fails again and again",
         "fail again and again",
-        "The log of {owner} has the whole error. Once the reason is gone, reading goes on by itself.",
+        "The log of {owner} has the whole error. Reading continues by itself once the reason is gone.",
     ),
     "stream-stop": (
         "has stopped: no commit, and {count} wait",
@@ -134,7 +134,7 @@ def source(complaint: str) -> Text:
     """A source that cannot be read."""
     return (
         f"{complaint}.",
-        "Numbers are of the last reading. Control goes on by itself; `baton doctor` looks closer.",
+        "The numbers are from the last reading. Control keeps trying; `baton doctor` finds out more.",
     )
 
 
@@ -151,8 +151,8 @@ def of_streams(kind: str, streams: Sequence[int], records: int, owner: str | Non
     one, many, todo = _STREAMS[kind]
     words = (one if len(streams) == 1 else many).format(count=count(records, "record", "records"))
     reason = f": {why.rstrip('.')}" if why else ""
-    told = todo.format(owner=owner or "its owner", stream=streams[0])
-    return f"{named(streams)} {words}{reason}.", told
+    action = todo.format(owner=owner or "its owner", stream=streams[0])
+    return f"{named(streams)} {words}{reason}.", action
 
 
 def draining_member(member: str, streams: int) -> Text:

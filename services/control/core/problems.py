@@ -54,7 +54,7 @@ GRACE_MS: Mapping[Kind, int] = {
 }
 """How long something lasts before it is a problem: a handover, a restart and a drain are none."""
 MOST_REASONS = 3
-"""Reasons of streams that are told apart; with more, the streams are one problem without a reason."""
+"""Reasons that are reported one by one; with more, the streams are one problem without a reason."""
 LEAST_HELD = 1_000
 """Records that a log must hold before its retention is judged by offsets: a few say nothing."""
 NEAR = 0.1

@@ -111,6 +111,6 @@ class RecentEvents:
     def is_known_after(self, event_id: int) -> bool:
         """Whether every event after that id is kept; False for an id that lies in the future.
 
-        Whoever follows the events learns by this that some are gone, instead of missing them unawares.
+        A follower uses this to notice that events are gone.
         """
         return self.floor <= event_id + 1 <= self.next_id

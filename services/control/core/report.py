@@ -98,16 +98,21 @@ def totals_of(rows: Sequence[StreamRow]) -> StreamTotals:
     """The sums over the rows; `streams` is the number of rows."""
     counts = {name: sum(getattr(row.counts, name) for row in rows) for name in CountsRow.__struct_fields__}
     rates = [row.rate for row in rows if row.rate is not None]
-    lags_ms = [row.lag_ms for row in rows if row.lag_ms is not None]
-    is_lag_known = lags_ms and all(row.lag_ms is not None for row in rows if row.lag)
     return StreamTotals(
         **counts,
         streams=len(rows),
         lag=sum(row.lag for row in rows),
         open_sessions=sum(row.open_sessions or 0 for row in rows),
         rate=sum(rates) if rates else None,
-        lag_ms=max(lags_ms) if is_lag_known else None,
+        lag_ms=longest_lag_ms(rows),
     )
+
+
+def longest_lag_ms(rows: Sequence[StreamRow]) -> int | None:
+    """The longest lag in time; None if that of a stream that lags is not known."""
+    lags_ms = [row.lag_ms for row in rows if row.lag_ms is not None]
+    is_known = lags_ms and all(row.lag_ms is not None for row in rows if row.lag)
+    return max(lags_ms) if is_known else None
 
 
 def stream_detail(observed: Observed, group: str, row: StreamRow, topic: str) -> StreamDetail:

@@ -23,13 +23,14 @@ from services.control.http.api import problems as problems_api
 from services.control.http.api.access.access import Access
 from services.control.http.api.access.gate import Gate
 from services.control.http.api.guard import Guard
-from services.control.http.api.openapi import install_schemas
+from services.control.http.api.openapi import complete_document
 from services.control.http.api.pages import MISDIRECTED, REFUSED
 from services.control.http.console.action_pages import ActionPages, action_pages_routes
 from services.control.http.console.assets import Assets
 from services.control.http.console.job_pages import JobPages, job_pages_routes
 from services.control.http.console.live import LiveHub
 from services.control.http.console.look_up import look_up_routes
+from services.control.http.console.overview_page import overview_routes
 from services.control.http.console.pages import Pages
 from services.control.http.console.routes import Console, console_routes
 from services.control.live.actions import Actions
@@ -104,7 +105,7 @@ def create_app(parts: Parts, *, hosts: Iterable[str], access: Access) -> FastAPI
     app.include_router(history_api.history_routes(parts.history))
     app.include_router(problems_api.problems_routes(parts.problems))
     _install_console(app, parts, is_read_only=access.is_read_only)
-    install_schemas(
+    complete_document(
         app,
         answered=[struct for resource in RESOURCES for struct in resource.ANSWERED],
         taken=[operations_api.OperationRequest],
@@ -125,6 +126,9 @@ def _install_console(app: FastAPI, parts: Parts, *, is_read_only: bool) -> None:
         is_read_only=is_read_only,
     )
     app.include_router(console_routes(console, assets))
+    app.include_router(overview_routes(console, parts.runner))
     app.include_router(look_up_routes(console))
-    app.include_router(job_pages_routes(JobPages(console, parts.runner, parts.scheduler, parts.actions)))
-    app.include_router(action_pages_routes(ActionPages(console, parts.operations)))
+    app.include_router(
+        job_pages_routes(console, JobPages(console, parts.runner, parts.scheduler, parts.actions))
+    )
+    app.include_router(action_pages_routes(console, ActionPages(console, parts.operations)))

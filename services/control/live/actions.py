@@ -1,4 +1,4 @@
-"""Reports what somebody told control to do, as events of kind `action`: who did what, and why."""
+"""Emits an event of kind `action` for everything that people and schedules start: who did what, and why."""
 
 from __future__ import annotations
 

@@ -166,7 +166,8 @@ class ClusterView:
         """All that is known of one stream. Raises UnknownGroup, UnknownStream, Unavailable."""
         count = len(self.streams(group).rows)
         if not 0 <= stream < count:
-            raise UnknownStream(f"there is no stream {stream}; there are 0 … {count - 1}")
+            known = f"there are 0 … {count - 1}" if count else "there are none yet"
+            raise UnknownStream(f"there is no stream {stream}; {known}")
         row = self._served.report.streams[group][stream]
         return stream_detail(self._served.observed, group, row, self._names.fragments(stream))
 
@@ -208,6 +209,7 @@ class ClusterView:
         if self._producers.read_at != self._rated_at:
             self._producer_rates = self._producer_history.observe(self._producers.value)
             self._rated_at = self._producers.read_at
+        has_cluster = self._cluster.read_at is not None
         observed = Observed(
             cluster=self._cluster.value,
             offsets=self._offsets.value,
@@ -219,7 +221,8 @@ class ClusterView:
         if self._offsets.read_at is not None and self._offsets.read_at != self._judged_at:
             self._judge(observed, int(self._offsets.read_at * 1000))
             self._judged_at = self._offsets.read_at
-        has_cluster = self._cluster.read_at is not None
+            # both halves take long with a thousand streams: let requests in between
+            await asyncio.sleep(0)
         self._served = _serve(observed, report_on(observed, self._trends), has_cluster=has_cluster)
 
     def _judge(self, observed: Observed, at_ms: int) -> None:

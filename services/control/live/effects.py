@@ -1,4 +1,4 @@
-"""Makes the effects of operators' wishes: pins, a member's drain, a group's pause. And undoes them."""
+"""Carries out operators' wishes, and undoes them: pins, a member's drain, a group's pause."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Effects:
         await self._pins.change(operation.group, lambda pins: pins_after(operation, pins))
 
     async def undo(self, operation: Operation) -> None:
-        """Takes the effect back, as far as nobody has changed it since. Raises Unavailable, Conflict."""
+        """Undoes the effect, except what others have changed since. Raises Unavailable, Conflict."""
         if operation.kind == "drain":
             await self._ask(operation, "undrained", self._drain.undrain)
         before = operation.pins_before

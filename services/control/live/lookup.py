@@ -1,7 +1,7 @@
 """Looks up keys, sessions and records: asks the owner of a stream, Kafka and the lake, each at most once.
 
 An open session is in the memory of its stream's owner, a finished one in the lake, a record in Kafka. If one
-of them cannot be had, the others are still answered, and a sentence says what is missing.
+of them does not answer, the rest is still returned, with a sentence that says what is missing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Operations: makes their effects, and follows each until it is done, has failed or was cancelled.
 
 The core decides what an operation means; this file holds the clock and what this control knows. An operation
-is stored before its effect is made, and once more when it has ended, so a control that restarts goes on
-following it. Two controls follow the same operations; the first one to see an end stores it.
+is stored before its effect is made, and again when it has ended, so control keeps following it after a
+restart. Two controls follow the same operations; the first one to see an end stores it.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Operations:
                 pins_before=pins_changed(wish, self._view.group(wish.group).view.pins),
             )
             if not await self._store.create(OperationNode(operation=operation, request=cause.request)):
-                raise ZooKeeperUnavailable("another control has just been asked the same; try again")
+                raise ZooKeeperUnavailable("another control has just received the same request; try again")
             try:
                 await self._effects.make(operation)
             except BatonError:
@@ -141,12 +141,14 @@ class Operations:
         return operation
 
     async def cancel(self, operation_id: str, cause: Cause) -> Operation:
-        """The operation, after its effect was undone.
+        """The operation, after its effect was undone; one that is cancelled already, as it is.
 
         Raises UnknownOperation, OperationEnded, Conflict, Unavailable.
         """
         async with self._changing:
             operation = self.operation_of(operation_id)
+            if operation.state == "cancelled":
+                return operation  # somebody asks again because the answer was lost
             check_cancel(operation)
             await self._effects.undo(operation)
             why = f"cancelled by {cause.who}" + (f": {cause.reason}" if cause.reason else "")

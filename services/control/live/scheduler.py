@@ -11,8 +11,10 @@ import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 
+from services.control.core.causes import Cause
 from services.control.core.runs import JobAlreadyRunning, Run
 from services.control.core.schedules import Retry, Schedule, ScheduleRow, Start, due, needed, rows_of
+from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
 from services.control.live.submissions import submission_for
 from services.control.ports import JobRunner
@@ -31,6 +33,7 @@ class Scheduler:
         schedules: Sequence[Schedule],
         runner: JobRunner,
         view: ClusterView,
+        actions: Actions,
         retry: Retry,
         *,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
@@ -38,6 +41,7 @@ class Scheduler:
         self._schedules = tuple(schedules)
         self._runner = runner
         self._view = view
+        self._actions = actions
         self._retry = retry
         self._now_ms = now_ms
         self._refused: dict[str, str] = {}
@@ -71,7 +75,7 @@ class Scheduler:
         name = start.scheduled.schedule
         try:
             submission = submission_for(self._view, start.job, start.group, {}, scheduled=start.scheduled)
-            await self._runner.start(submission)
+            run = await self._runner.start(submission)
         except JobAlreadyRunning:
             return
         except BatonError as error:
@@ -81,3 +85,5 @@ class Scheduler:
             self._not_before[name] = self._now_ms() + self._retry.pause_ms(0)
         else:
             self._refused.pop(name, None)
+            # no token has a name with a space, so nobody can pass for a schedule
+            self._actions.report_run(run, Cause(who=f"schedule {name}"), "run")

@@ -8,7 +8,7 @@ was written and check its lock right before the commit, and it costs a third of 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -74,6 +74,48 @@ def commits(spark: SparkSession, log: Any, version: int) -> Iterator[Commit]:
         yield next(infos, Commit(at, "", None))
 
 
+class Partition(NamedTuple):
+    """The files that a partition has, as Delta's own objects.
+
+    `note`: of the commit that wrote its rows, or None if any other has changed them since.
+    """
+
+    files: Sequence[Any]
+    note: str | None
+
+
+def partition_of(
+    spark: SparkSession, log: Any, snapshot: Any, partition: Mapping[str, str], application: str
+) -> Partition:
+    """The partition, which only the application replaces, with notes that begin with its name and a space.
+
+    Reads the log back to the last of these notes; only if there is none in MOST_COMMITS, all of the table's.
+    """
+    newest = snapshot.version()
+    seen: set[str] = set()
+    files: list[Any] = []
+    is_changed = False
+    for version, found in _changes(spark, log, newest):
+        actions = list(found)
+        notes = [_commit(version, action).note for kind, action in actions if kind == "CommitInfo"]
+        note = next((one for one in notes if one and one.partition(" ")[0] == application), None)
+        of_files = [(kind, action) for kind, action in actions if kind in ("AddFile", "RemoveFile")]
+        here = [(kind, action) for kind, action in of_files if _may_be_in(action, partition)]
+        for kind, action in here:
+            path = str(action.path())
+            if kind == "AddFile" and path not in seen:
+                files.append(action)
+            seen.add(path)
+        if note is not None:
+            return Partition(files, None if is_changed else note)
+        is_changed |= any(action.dataChange() for _, action in here)
+        if version == 0:
+            return Partition(files, None)
+        if newest - version == MOST_COMMITS:
+            break
+    return Partition([one for one in snapshot.allFiles().collect() if _may_be_in(one, partition)], None)
+
+
 class Transaction:
     """A change of a table by `application`, which counts its commits there.
 
@@ -106,33 +148,15 @@ class Transaction:
         """Writes the rows into files, which no reader sees before the commit."""
         self._actions = self._transaction.writeFiles(rows._jdf)
 
-    def remove(self, partition: Mapping[str, str], note: str) -> None:
+    def remove(self, partition: Mapping[str, str]) -> None:
         """Removes the files that the partition has now; call it after `write`.
 
-        `note`: the note of the commits that replace the partition. The log is read back to the last of them.
+        The application's commits must replace the partition, with notes that begin with the application.
         """
         now_ms = int(time.time() * 1000)
-        for file in self._files_of(partition, note):
+        for file in partition_of(self._spark, self._log, self._snapshot, partition, self._application).files:
             self._actions = getattr(self._actions, "$colon$plus")(file.removeWithTimestamp(now_ms, True))
         self._mode = "Overwrite"
-
-    def _files_of(self, partition: Mapping[str, str], note: str) -> list[Any]:
-        seen: set[str] = set()
-        found: list[Any] = []
-        for version, actions in _changes(self._spark, self._log, self.version):
-            is_noted = version == 0
-            for kind, action in actions:
-                if kind == "CommitInfo":
-                    is_noted |= _commit(version, action).note == note
-                elif kind in ("AddFile", "RemoveFile") and (path := str(action.path())) not in seen:
-                    seen.add(path)
-                    if kind == "AddFile" and _is_in(action, partition):
-                        found.append(action)
-            if is_noted:
-                return found
-            if self.version - version == MOST_COMMITS:
-                break
-        return [file for file in self._snapshot.allFiles().collect() if _is_in(file, partition)]
 
     def commit(self, note: str, number: int) -> int:
         """Commits what was written, under a new number of the application; returns the version.
@@ -207,6 +231,9 @@ def _commit(version: int, info: Any) -> Commit:
     return Commit(version, str(info.operation()), str(note.get()) if note.isDefined() else None)
 
 
-def _is_in(file: Any, partition: Mapping[str, str]) -> bool:
+def _may_be_in(file: Any, partition: Mapping[str, str]) -> bool:
+    """A file that is removed need not say where it was."""
     values = file.partitionValues()
-    return all(values.apply(column) == value for column, value in partition.items())
+    return values is None or all(
+        not values.contains(column) or values.apply(column) == value for column, value in partition.items()
+    )

@@ -88,9 +88,12 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
         Each job of a group has one. On an object store all runs that write share one, because the store
         cannot refuse the second of two commits.
         """
-        if "://" in self.lake and self.job != "audit":
-            return self.names.lake_lock
-        return self.names.run_lock(self.group, self.job)
+        return self.names.lake_lock if self.takes_turns else self.names.run_lock(self.group, self.job)
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether it shares its lock with the runs of other jobs and groups."""
+        return "://" in self.lake and self.job != "audit"
 
     def table(self, *name: str) -> str:
         """The path of a table in the lake: `table("reports", "hours")`."""

@@ -18,6 +18,7 @@ import uvicorn
 from click.testing import CliRunner, Result
 
 from cli.http.client import BatonClient
+from cli.http.requests import Requests
 from cli.importing.lines import LineReader
 from cli.main import cli
 from shared.model.fragments import FragmentRejected, parse_fragment, time_of
@@ -144,7 +145,7 @@ async def no_sleep(_: float) -> None:
 def client_of(answer: Any, patience_s: float = 0, **more: Any) -> BatonClient:
     """A client of a service that gives these responses."""
     http = httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://service")
-    return BatonClient(http, patience_s=patience_s, rng=random.Random(0), **more)
+    return BatonClient(Requests(http, patience_s=patience_s, rng=random.Random(0), **more))
 
 
 def baton(answer: Answer, *arguments: str) -> Result:

@@ -11,13 +11,17 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from cli.http.client import BatonClient, NotAllowed, connect
+from cli.http.client import BatonClient, connect
+from cli.http.requests import NotAllowed, Requests
 from cli.http.retry_after import MAX_RETRY_AFTER_S, parse_retry_after
 from cli.main import cli
 from cli.terminal.exit_codes import ExitCode, exit_code_for
 from shared.errors import BatonError, Conflict, InvalidInput, NotFound, Unavailable
 from tests.fakes.rejects import InMemoryRejectedLog, reject_of
 from tests.unit.cli.fake_services import InMemoryControl, client_of, problem, served
+from tests.unit.control.desk import MOVE, Desk
+from tests.unit.control.sources import small_baton
+from tests.unit.control.test_app import InMemoryRunner, app_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -90,8 +94,8 @@ def test_every_command_reports_a_refused_connection_at_once(
     arguments: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long it would wait for a service that has answered."""
-    clock, name = Clock(), "cli.http.client.BatonClient"
-    monkeypatch.setattr(name, functools.partial(BatonClient, sleep=clock.sleep, clock=clock.read))
+    clock, name = Clock(), "cli.http.client.Requests"
+    monkeypatch.setattr(name, functools.partial(Requests, sleep=clock.sleep, clock=clock.read))
     log = InMemoryRejectedLog([[reject_of(b"{}", reason="time", detail="", index=0)]])
     monkeypatch.setattr("cli.rejects.command.open_rejected", lambda *_, **__: contextlib.nullcontext(log))
 
@@ -156,22 +160,68 @@ async def test_a_service_that_is_not_baton_is_reported() -> None:
         await client.table()
 
 
-async def test_a_run_is_never_started_twice() -> None:
-    """A refused connection is retried; one that breaks half-way is not, since the run may have started."""
-    paths: list[str] = []
+LOST: list[Callable[[httpx.Request], httpx.Response]] = [
+    lambda request: _raise(httpx.ReadError("reset", request=request)),
+    lambda request: _raise(httpx.ReadTimeout("timed out", request=request)),
+    lambda request: _raise(httpx.RemoteProtocolError("closed", request=request)),
+    lambda _: problem(502, "the proxy has lost its answer"),
+]
+"""What becomes of an answer on its way."""
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        paths.append(request.url.path)
-        if len(paths) == 1:
-            raise httpx.ConnectError("refused", request=request)
-        raise httpx.ReadError("reset", request=request)
 
-    client = patient(answer, Clock())
+async def answered_by(service: httpx.AsyncClient, request: httpx.Request) -> httpx.Response:
+    """What the service in process answers to a request that was meant for another address."""
+    headers = {name: value for name, value in request.headers.items() if name != "host"}
+    path = request.url.raw_path.decode()
+    return await service.request(request.method, path, content=request.content, headers=headers)
 
-    with pytest.raises(Unavailable, match="does not answer: reset"):
+
+def _raise(error: Exception) -> httpx.Response:
+    raise error
+
+
+@pytest.mark.parametrize("lose", LOST)
+async def test_nothing_starts_twice_when_an_answer_is_lost(lose: Callable[..., httpx.Response]) -> None:
+    """The request is repeated under its Idempotency-Key, and control answers with what it has started."""
+    desk, runner, clock = Desk(), InMemoryRunner(), Clock()
+    app = await app_of(small_baton(), runner)
+    runs = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control")
+    losses = [lose, lose]
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        is_run = request.url.path.startswith("/jobs")
+        response = await answered_by(runs if is_run else desk.http, request)
+        return losses.pop()(request) if losses else response
+
+    await desk.look()
+    client = client_of(answer, 30, sleep=clock.sleep, clock=clock.read)
+    operation = await client.operate(MOVE)
+    losses += [lose, lose]
+    run = await client.start_run("lake", "default", {})
+    with pytest.raises(Conflict):
         await client.start_run("lake", "default", {})
 
-    assert paths == ["/jobs/lake/runs"] * 2
+    assert [one.id for one in desk.operations.all()] == [operation["id"]]
+    assert [one.id for one in runner.runs()] == [run["id"]]
+    assert client.retries == 4
+
+
+async def test_a_cancel_whose_answer_was_lost_is_no_conflict() -> None:
+    """What is cancelled already stays cancelled, and the repeated request returns it."""
+    desk, clock = Desk(), Clock()
+    await desk.look()
+    operation = (await desk.post(**MOVE)).json()
+    losses = [LOST[0]]
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        response = await answered_by(desk.http, request)
+        return losses.pop()(request) if losses else response
+
+    client = client_of(answer, 30, sleep=clock.sleep, clock=clock.read)
+    cancelled = await client.cancel("operations", operation["id"], "wrong one")
+
+    assert (cancelled["state"], client.retries) == ("cancelled", 1)
+    assert [event.what.split()[0] for event in desk.events] == ["move", "cancel"]
 
 
 async def test_pages_are_joined() -> None:

@@ -37,6 +37,18 @@ EVENTS: list[dict[str, Any]] = [
     {"id": 4, "at": 5, "group": "default", "kind": "release", "member": "m1", "to": "m2", "stream": 23},
     {"id": 6, "at": 62_000, "group": "fraud", "kind": "claim", "member": "m9", "stream": 0, "warm": False},
     {"id": 7, "at": 0, "group": "default", "kind": "cut"},
+    {
+        "id": 8,
+        "at": 0,
+        "group": "default",
+        "kind": "action",
+        "stream": 3,
+        "to": "m2",
+        "who": "ann",
+        "what": "move 3 to m2",
+        "why": "hot\x1b[2J\n\u202e",
+        "operation": "ab12",
+    },
 ]
 
 
@@ -45,7 +57,10 @@ def run(control: InMemoryControl, *arguments: str) -> Result:
 
 
 def test_each_event_is_printed_on_one_line() -> None:
-    """Time, kind, stream, members and details, which may all be absent; JSON is control's own answer."""
+    """Time, kind, stream, members and details, which may all be absent; JSON is control's own answer.
+
+    An action says who did what. A reason can neither move the cursor nor hide what follows it.
+    """
     control = InMemoryControl({"/events": {"events": EVENTS}})
 
     result = run(control)
@@ -59,6 +74,8 @@ def test_each_event_is_printed_on_one_line() -> None:
         "1970-01-01 00:00:00.005Z  release   stream 23   m1 → m2",
         "1970-01-01 00:01:02.000Z  claim     stream 0    m9 of fraud  (replayed)",
         "1970-01-01 00:00:00.000Z  cut",
+        "1970-01-01 00:00:00.000Z  action    stream 3    ann: move 3 to m2  "
+        r"hot\x1b[2J\n\u202e (operation ab12)",
     ]
 
 

@@ -9,7 +9,8 @@ import random
 import httpx
 import pytest
 
-from cli.http.client import BatonClient, NotAllowed
+from cli.http.client import BatonClient
+from cli.http.requests import NotAllowed, Requests
 from cli.importing.formats import Fields
 from cli.importing.lanes import BatchLimits
 from cli.importing.notes import Notes, Progress
@@ -55,7 +56,7 @@ async def test_importer_and_producer_agree_on_what_a_key_allows(line: str, words
         base_url="http://producer",
         headers={"authorization": "Bearer k"},
     )
-    client = BatonClient(http, patience_s=0)
+    client = BatonClient(Requests(http, patience_s=0))
 
     with pytest.raises(NotAllowed, match=words) if words else contextlib.nullcontext():
         await client.check_markers()
@@ -81,7 +82,7 @@ async def test_importer_and_producer_agree_on_every_answer() -> None:
     raws[20] = json.dumps({"key": "k0", "time": 1, "pad": "x" * 740}).encode()
     raws[30] = json.dumps({"key": "k0", "time": 1, "pad": "x" * 2000}).encode()
     http = httpx.AsyncClient(transport=FaceTransport(face), base_url="http://producer")
-    client = BatonClient(http, patience_s=1e9, sleep=sleep, rng=random.Random(0))
+    client = BatonClient(Requests(http, patience_s=1e9, sleep=sleep, rng=random.Random(0)))
     tally = Tally()
 
     await send_log(

@@ -81,7 +81,7 @@ class InterruptedControl(InMemoryControl):
         (
             ("drain", "m1", "--wait"),
             "GET /operations/o7",
-            "operation o7 (drain m1) goes on; `baton operations` shows it. `baton undrain` undoes it while "
+            "operation o7 (drain m1) continues; `baton operations` shows it. `baton undrain` undoes it while "
             "the member drains, and then its restart",
         ),
         (

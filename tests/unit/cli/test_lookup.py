@@ -70,7 +70,7 @@ NOT_KNOWN = {"sessions": None, "why": "the lake has no table of sessions yet; `b
         pytest.param(key_row(open=None), ["No session is open."], id="not open"),
         pytest.param(
             key_row(owner=None, answered=False, why="nobody owns stream 11", open=None),
-            ["owner nobody", "Not known whether a session is open: nobody owns stream 11."],
+            ["owner nobody", "It is not known whether a session is open: nobody owns stream 11."],
             id="unowned",
         ),
         pytest.param(key_row(finished=NOT_KNOWN), ["`baton run lake` makes it"], id="no lake"),

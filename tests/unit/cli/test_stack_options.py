@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.stack.options import StackOptions, environment_of, ports_of
+from cli.stack.processes import StackProcesses
 
 
 @pytest.mark.parametrize("offset", [0, 100])
@@ -29,6 +30,26 @@ def test_running_servers_need_no_port() -> None:
 
     assert ports_of(options) == {"control": 8000, "producer": 8001}
     assert (options.kafka_address, options.zookeeper_address) == ("k:1", "z:2")
+
+
+def test_spark_workers_are_a_cluster_that_control_and_they_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A master and so many workers, each at a port of its own; without workers, jobs run in their drivers."""
+    monkeypatch.delenv("BATON_SPARK_MASTER", raising=False)
+    options = StackOptions(home=tmp_path, spark_workers=2)
+    processes, alone = StackProcesses(options), StackProcesses(StackOptions(home=tmp_path))
+    workers = [processes.spark_worker(index) for index in range(2)]
+
+    ports = ports_of(options)
+    master = f"spark://127.0.0.1:{ports['spark-master']}"
+    assert len(set(ports.values())) == len(ports) == len(ports_of(StackOptions())) + 3
+    assert [worker.address for worker in workers] == [
+        f"127.0.0.1:{ports[name]}" for name in ("spark-worker-0", "spark-worker-1")
+    ]
+    assert {worker.argv[-1] for worker in workers} == {master}
+    assert processes.control().environment["BATON_SPARK_MASTER"] == master
+    assert "BATON_SPARK_MASTER" not in alone.control().environment
 
 
 def test_the_environment_of_a_service_has_all_options() -> None:

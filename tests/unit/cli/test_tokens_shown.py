@@ -11,8 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cli.http.client import NotAllowed, connect
+from cli.http.client import connect
 from cli.http.control import connect_to_control
+from cli.http.requests import NotAllowed
 from cli.stack.identity import Identity
 from cli.stack.state import StackState, lock_home, save_state
 from cli.terminal.exit_codes import ExitCode

@@ -15,6 +15,7 @@ from services.control.core.jobs import JOBS, parse_parameters
 from services.control.core.runs import JobAlreadyRunning, LogPart, Run, RunState, Submission, UnknownRun
 from services.control.core.schedules import Retry, Schedule
 from services.control.http.api.access.access import Access
+from services.control.http.api.bodies import MAX_BODY_BYTES
 from services.control.http.app import Parts, create_app
 from services.control.http.console.live import LiveHub
 from services.control.http.console.routes import scene_of
@@ -182,7 +183,9 @@ def app_on(
         freshness=list,
         history=history,
         problems=problems,
-        scheduler=Scheduler(schedules, runner, view, Retry(most=2, pause_s=60), now_ms=now_ms),
+        scheduler=Scheduler(
+            schedules, runner, view, actions or spare.actions, Retry(most=2, pause_s=60), now_ms=now_ms
+        ),
         registry=registry,
     )
     # schemathesis calls control `testserver`, and has no address
@@ -356,6 +359,33 @@ async def test_a_page_of_groups_has_at_most_limit_rows() -> None:
     assert [[row["name"] for row in page] for page in pages] == [["default"], ["fraud"]]
 
 
+async def test_groups_are_sorted_by_control() -> None:
+    """By any column; a page names the next one, and a parameter that does not exist is refused."""
+    sources = small_baton()
+    groups = sources.cluster.cluster.groups
+    sources.cluster.cluster = replace(sources.cluster.cluster, groups={**groups, "fraud": groups["default"]})
+    face = await face_of(sources)
+
+    async with face.http:
+        first = await face.get("/groups", sort="-name", limit=1)
+        last = await face.get("/groups", sort="-name", limit=1, cursor=first["next"])
+        refused = await face.http.get("/groups", params={"owner": "m1"})
+
+    assert [row["name"] for row in first["groups"] + last["groups"]] == ["fraud", "default"]
+    assert last["next"] is None
+    assert refused.status_code == 422
+
+
+async def test_producers_can_be_filtered_by_whether_they_answer(face: Face) -> None:
+    """Those that do not are what an operator looks for."""
+    every = (await face.get("/producers", sort="-since"))["producers"]
+    found = {word: (await face.get("/producers", answering=word))["producers"] for word in ("true", "false")}
+
+    assert found["true"] + found["false"] == every != []
+    assert {row["answers"] for row in found["true"]} <= {True}
+    assert {row["answers"] for row in found["false"]} <= {False}
+
+
 async def test_members_can_be_filtered_by_group(face: Face) -> None:
     """Only members of this group are listed."""
     assert len((await face.get("/members", group="default"))["members"]) == 2
@@ -479,7 +509,8 @@ async def test_starting_and_cancelling_a_run_are_events(face: Face) -> None:
         (rb'{"\ud800": 1}', 422),
         (b'{"item_path": "$..x"}', 422),
         (b'{"top": 3.5}', 422),
-        (b"[" * 100_000, 422),
+        (b"[" * MAX_BODY_BYTES, 422),
+        (b" " * (MAX_BODY_BYTES + 1), 413),
         (b"{", 422),
         (b'{"item_path": "\xff"}', 400),
         (b'{"top": 3.0}', 202),
@@ -489,7 +520,7 @@ async def test_starting_and_cancelling_a_run_are_events(face: Face) -> None:
 async def test_bad_parameters_are_refused_with_a_problem_document(
     face: Face, content: bytes, status: int
 ) -> None:
-    """Whatever is in the body: half of a surrogate pair is JSON to some, but no answer could repeat it."""
+    """Half of a surrogate pair is JSON to some, but no answer could repeat it. The size is bounded."""
     headers = {"content-type": "application/json"}
     answer = await face.http.post("/jobs/reports/runs", content=content, headers=headers)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 
 import pytest
@@ -50,6 +51,23 @@ def test_a_stream_without_a_sample_is_forgotten() -> None:
     trends = history.observe([(0, behind)])
 
     assert trends == {0: Trend(status="OK", rate=None, lag_ms=None)}
+
+
+def test_a_garbage_collection_looks_at_no_sample() -> None:
+    """However many samples there are: no request is answered during a collection."""
+    history = LagHistory(WINDOW_MS)
+
+    def tracked_after(times: range, streams: int = 50) -> int:
+        for n in times:
+            samples = [Sample(at_ms=n * 500, position=n, end=9 * n, commit=(1, n)) for _ in range(streams)]
+            history.observe(enumerate(samples))
+        gc.collect()
+        return len(gc.get_objects())
+
+    few = tracked_after(range(2))
+    many = tracked_after(range(2, 10))
+
+    assert many - few < 50
 
 
 def trends_of(ends: list[int], positions: list[int], step_ms: int = 500) -> list[Trend]:

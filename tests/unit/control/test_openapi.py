@@ -7,12 +7,14 @@ status codes are written by hand: these tests compare what is sent with what is 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import schemathesis
+from fastapi import FastAPI
 from schemathesis.engine import events, from_schema
 
 from services.control.core.forecasts import Forecast
@@ -21,6 +23,10 @@ from services.control.core.lookup import KeyRow, OpenRow, RecordPage, SessionRow
 from services.control.core.operations import Operation
 from services.control.core.rows import PlanRow, StreamDetail
 from services.control.core.runs import RunDetail
+from services.control.http.api.access.access import Access
+from services.control.http.api.access.attempts import Attempts
+from services.control.http.api.access.needs import needed_role
+from services.control.http.api.access.tokens import Tokens
 from services.control.http.api.cluster import GroupPage, MemberPage, ProducerPage
 from services.control.http.api.events import EventPage
 from services.control.http.api.jobs import JobList, RunPage
@@ -36,7 +42,9 @@ from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner, app_of
 
 EXAMPLES = 12
-LISTS = ("/operations", "/streams", "/members", "/runs", "/events")
+LISTS = ("/operations", "/streams", "/members", "/producers", "/groups", "/runs", "/events")
+TOKEN = "admin-0123456789abcdef"
+SHOWN = {"Authorization": f"Bearer {TOKEN}"}
 MOVE = {"kind": "move", "stream": 1, "to": "b"}
 
 
@@ -44,8 +52,8 @@ MOVE = {"kind": "move", "stream": 1, "to": "b"}
 def document(tmp_path: Path) -> Any:
     """The document as it is served, of a control with a lake."""
     write_sessions(tmp_path, [session(1)])
-    app = asyncio.run(app_of(small_baton(), InMemoryRunner(), lake=str(tmp_path)))
-    return schemathesis.openapi.from_asgi("/openapi.json", app)
+    app = asyncio.run(app_with_a_token(tmp_path, lake=str(tmp_path)))
+    return schemathesis.openapi.from_asgi("/openapi.json", app, headers=SHOWN)
 
 
 def test_the_document_is_valid_and_complete(document: Any) -> None:
@@ -70,10 +78,32 @@ def test_the_document_says_which_fields_may_be_missing(document: Any) -> None:
     assert set(schemas["MoveRequest"]["required"]) == {"kind", "stream", "to"}
 
 
+def test_the_document_says_which_role_each_call_needs(document: Any) -> None:
+    """By the table of the gate, for either way to show a token; what needs another role is named in words."""
+    raw = document.raw_schema
+    routes = {
+        (method.upper(), path): route
+        for path, of_path in raw["paths"].items()
+        for method, route in of_path.items()
+    }
+
+    assert raw["components"]["securitySchemes"].keys() == {"token", "login"}
+    for (method, path), route in routes.items():
+        role = needed_role(method, path)
+        assert route["security"] == ([{"token": [role]}, {"login": [role]}] if role else [])
+        assert "Needs" in route["description"]
+    assert routes["GET", "/livez"]["security"] == []
+    assert routes["DELETE", "/runs/{run_id}"]["security"][0] == {"token": ["operate"]}
+    assert "`/jobs/maintain/runs` needs `admin`" in routes["POST", "/jobs/{name}/runs"]["description"]
+
+
 @pytest.mark.parametrize("is_read", [True, False], ids=["read", "unread"])
-def test_every_answer_is_documented(is_read: bool) -> None:
-    """In every phase of schemathesis; also before the cluster has been read, when most answers are 503."""
-    app = asyncio.run(app_of(small_baton(), InMemoryRunner(), is_read=is_read))
+def test_every_answer_is_documented(is_read: bool, tmp_path: Path) -> None:
+    """In every phase of schemathesis; also before the cluster has been read, when most answers are 503.
+
+    What needs a role according to the document is refused to a caller without a token, or with a wrong one.
+    """
+    app = asyncio.run(app_with_a_token(tmp_path, is_read=is_read))
     off = {"enabled": False}
     checks = {"use_after_free": off}  # DELETE cancels a run, which GET still shows
     if not is_read:
@@ -82,6 +112,7 @@ def test_every_answer_is_documented(is_read: bool) -> None:
     one_schema = {"positive_data_acceptance": off}
     config: dict[str, Any] = {
         "seed": 1,
+        "headers": SHOWN,
         "generation": {"max-examples": effort(EXAMPLES), "database": "none"},
         "phases": {phase: {"enabled": is_read} for phase in ("fuzzing", "stateful")},
         "checks": checks,
@@ -91,10 +122,19 @@ def test_every_answer_is_documented(is_read: bool) -> None:
         ],
     }
     document = schemathesis.openapi.from_asgi(
-        "/openapi.json", app, config=schemathesis.Config.from_dict(config)
+        "/openapi.json", app, config=schemathesis.Config.from_dict(config), headers=SHOWN
     )
 
     assert faults_found_in(document) == set()
+
+
+async def app_with_a_token(folder: Path, *, is_read: bool = True, lake: str = "no-lake") -> FastAPI:
+    """Control on the small Baton, which refuses however many wrong tokens one by one."""
+    file, moments = folder / "tokens", itertools.count()
+    file.write_text(f"{TOKEN} admin name=ann")
+    access = Access(Tokens(file), attempts=Attempts(lambda: next(moments)))
+    await access.step()
+    return await app_of(small_baton(), InMemoryRunner(), is_read=is_read, lake=lake, access=access)
 
 
 def faults_found_in(document: Any) -> set[tuple[str, str, str]]:
@@ -116,7 +156,7 @@ def test_every_struct_is_what_is_sent(document: Any) -> None:
     def answer_to(label: str, struct: type, body: Any = None, query: Any = None, **path: str) -> Any:
         sent = {"body": body, "media_type": "application/json"} if body else {}
         sent |= {"query": query} if query else {}
-        answer = operations[label].Case(path_parameters=path, **sent).call_and_validate()
+        answer = operations[label].Case(path_parameters=path, **sent).call_and_validate(headers=SHOWN)
         assert answer.status_code < 300
         as_struct = msgspec.json.encode(msgspec.json.decode(answer.content, type=struct))
         assert msgspec.json.decode(as_struct) == answer.json()

@@ -93,7 +93,7 @@ def test_an_unknown_column_is_refused_with_the_known_ones() -> None:
 @pytest.mark.parametrize("after", [b"", b"{", b"[[],1,[]]", b'[[["id",false]],"null",["x"]]', b"\xff"])
 def test_what_is_no_cursor_is_refused(after: bytes) -> None:
     """Whoever sends it may have changed it."""
-    with pytest.raises(PageInvalid, match="no `next` of a page of this list"):
+    with pytest.raises(PageInvalid, match="not a `next` of this list"):
         LISTING.page([Row(1, "a", 1, True)], after=after, limit=1)
 
 

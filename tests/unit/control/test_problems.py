@@ -102,8 +102,8 @@ def run(number: int, job: str, state: RunState, group: str = "default", message:
 
 CASES: list[tuple[Kind, dict[str, Any], str]] = [
     ("source-unread", {"complaints": ["Kafka cannot be read: away"]}, "Kafka cannot be read: away."),
-    ("no-members", {"members": []}, "No member runs: nobody reads the streams."),
-    ("no-members", {"members": [member(state="draining")]}, "Every member is draining:"),
+    ("no-members", {"members": []}, "No member runs, so no stream is read."),
+    ("no-members", {"members": [member(state="draining")]}, "Every member is draining,"),
     ("unowned", {"rows": [row(3, owner=None)]}, "1 stream waits for an owner."),
     ("unowned", {"rows": [row(n, owner=None) for n in range(3)]}, "3 streams wait for an owner."),
     (
@@ -148,7 +148,7 @@ CASES: list[tuple[Kind, dict[str, Any], str]] = [
         {"members": [MEMBER, member(id="m2", state="draining", streams=[4, 5])]},
         "m2 is still draining: 2 streams are left.",
     ),
-    ("no-producers", {"producers": []}, "No producer runs: nobody takes fragments in."),
+    ("no-producers", {"producers": []}, "No producer runs, so no fragments are accepted."),
     ("producer-silent", {"producers": [producer(answers=False)]}, "Producer p1 does not answer:"),
     (
         "refusals",

@@ -23,11 +23,14 @@ from services.control.core.schedules import (
     parse_schedules,
     rows_of,
 )
+from services.control.http.api.access.tokens import parse_token
+from services.control.live.actions import Actions
 from services.control.live.feed import EventFeed
 from services.control.live.metrics import registry_for
 from services.control.live.scheduler import Scheduler
 from services.control.settings import ControlSettings
-from shared.errors import SettingsInvalid
+from shared.errors import InvalidInput, SettingsInvalid
+from shared.model.events import Event
 from shared.model.group import GroupSettings
 from shared.service.settings import load
 from tests.effort import effort
@@ -36,6 +39,7 @@ from tests.unit.control.test_app import InMemoryRunner, app_of
 from tests.unit.control.test_runner import Bench
 
 JOBS = {"lake", "reports", "audit", "maintain"}
+NO_ACTIONS = Actions(lambda _: None)
 MINUTE = 60_000
 CHAIN = Schedule(jobs=("lake", "reports"), every_s=900)
 RETRY = Retry(most=2, pause_s=60)
@@ -228,14 +232,15 @@ class Clock:
 
 
 async def scheduler_on(
-    schedules: Sequence[Schedule], *, is_read: bool = True
+    schedules: Sequence[Schedule], *, is_read: bool = True, events: list[Event] | None = None
 ) -> tuple[Scheduler, InMemoryRunner, Clock]:
     """A scheduler on a small Baton and a runner of runs that do nothing."""
     sources, runner, clock = small_baton(), InMemoryRunner(), Clock()
     view = sources.view()
     if is_read:
         await view.step()
-    return Scheduler(schedules, runner, view, RETRY, now_ms=clock), runner, clock
+    actions = Actions((events if events is not None else []).append)
+    return Scheduler(schedules, runner, view, actions, RETRY, now_ms=clock), runner, clock
 
 
 async def test_the_scheduler_starts_what_is_due_with_the_groups_settings() -> None:
@@ -248,6 +253,20 @@ async def test_the_scheduler_starts_what_is_due_with_the_groups_settings() -> No
     assert (submission.job, submission.group) == ("lake", "default")
     assert submission.parameters == {"accept_loss": 0}
     assert submission.scheduled == ScheduledFor(schedule="lake,reports", slot=SLOT, step=0, attempt=0)
+
+
+async def test_what_a_schedule_starts_is_an_event() -> None:
+    """Who did what: the schedule, in words that no token can have as its name."""
+    events: list[Event] = []
+    scheduler, runner, _ = await scheduler_on([CHAIN], events=events)
+    await scheduler.step()
+    await scheduler.step()
+
+    (event,), (run,) = events, runner.runs()
+    assert (event.kind, event.who, event.what) == ("action", "schedule lake,reports", "run lake")
+    assert (event.group, event.run) == ("default", run.id)
+    with pytest.raises(InvalidInput):
+        parse_token(f"0123456789abcdef admin name={event.who}", 1)
 
 
 async def test_a_run_that_cannot_start_is_tried_again_and_logged_once(
@@ -282,7 +301,7 @@ async def test_a_restarted_control_goes_on_with_its_schedules(tmp_path: Path) ->
     schedule = Schedule(jobs=("reports",), every_s=900)
 
     def control() -> Scheduler:
-        return Scheduler([schedule], bench.runner, view, RETRY, now_ms=clock)
+        return Scheduler([schedule], bench.runner, view, NO_ACTIONS, RETRY, now_ms=clock)
 
     await control().step()
     (run,) = bench.runner.runs()
@@ -309,7 +328,8 @@ async def test_control_shows_its_schedules() -> None:
     good = [run_of("lake", at=SLOT), run_of("reports", at=SLOT + MINUTE, step=1)]
     bad = run_of("lake", "failed", at=SLOT + 15 * MINUTE, slot=SLOT + 15 * MINUTE)
     runner.known = {run.id: run for run in (*good, bad)}
-    scheduler = Scheduler([audit, CHAIN], runner, small_baton().view(), RETRY, now_ms=lambda: SLOT)
+    view = small_baton().view()
+    scheduler = Scheduler([audit, CHAIN], runner, view, NO_ACTIONS, RETRY, now_ms=lambda: SLOT)
     registry = registry_for(small_baton().view(), runner, EventFeed(), schedules=scheduler.rows)
 
     assert [row.name for row in scheduler.rows()] == ["audit in fraud", "lake,reports"]

@@ -13,12 +13,10 @@ from services.control.http.api.openapi import answers, encoded
 from services.control.http.api.pages import (
     INVALID,
     LISTED,
-    MAX_LIMIT,
     NOT_FOUND,
     UNAVAILABLE,
     AfterName,
     Group,
-    Limit,
     Name,
     NextCursor,
     Paging,
@@ -37,16 +35,18 @@ class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProducerPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of the producers, sorted by id."""
+    """A page of the producers, in the order of their ids unless sorted otherwise."""
 
     producers: list[ProducerRow]
+    next: NextCursor
     stale_ms: StaleMs
 
 
 class GroupPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of the groups, sorted by name."""
+    """A page of the groups, in the order of their names unless sorted otherwise."""
 
     groups: list[GroupRow]
+    next: NextCursor
     stale_ms: StaleMs
 
 
@@ -60,12 +60,26 @@ MEMBERS: Listing[MemberRow] = Listing(
     },
     default="id,group",
 )
+PRODUCERS: Listing[ProducerRow] = Listing(
+    columns=columns_of("id", "address", "pid", "since", "accepted_per_s", "answers"), default="id"
+)
+GROUPS: Listing[GroupRow] = Listing(
+    columns=columns_of("name", "streams", "lag") | {"members": lambda row: len(row.members)}, default="name"
+)
 
 
 def cluster_routes(view: ClusterView) -> APIRouter:
     """The routes over the view."""
     routes = APIRouter(tags=["cluster"], responses=INVALID | UNAVAILABLE)
 
+    _members(routes, view)
+    _producers(routes, view)
+    _groups(routes, view)
+    _plan(routes, view)
+    return routes
+
+
+def _members(routes: APIRouter, view: ClusterView) -> None:
     @routes.get(
         "/members",
         summary="List the members",
@@ -93,16 +107,33 @@ def cluster_routes(view: ClusterView) -> APIRouter:
         page, cursor = paging.page(MEMBERS, found, (group, after, state, answering))
         return encoded(MemberPage(members=list(page), next=cursor, stale_ms=view.stale_ms()))
 
-    @routes.get("/producers", summary="List the producers", responses=answers(ProducerPage))
-    async def producers(limit: Limit = MAX_LIMIT, after: AfterName = "") -> Response:
-        found = [row for row in view.served(with_offsets=False).report.producers if row.id > after]
-        return encoded(ProducerPage(producers=found[:limit], stale_ms=view.stale_ms()))
 
-    @routes.get("/groups", summary="List the groups", responses=answers(GroupPage))
-    async def groups(limit: Limit = MAX_LIMIT, after: AfterName = "") -> Response:
+def _producers(routes: APIRouter, view: ClusterView) -> None:
+    @routes.get(
+        "/producers", summary="List the producers", responses=answers(ProducerPage), dependencies=LISTED
+    )
+    async def producers(
+        paging: Annotated[Paging, Depends()],
+        after: AfterName = "",
+        answering: Annotated[bool | None, Query(description="only producers that answer, or do not")] = None,
+    ) -> Response:
+        rows = view.served(with_offsets=False).report.producers
+        found = select(
+            [row for row in rows if row.id > after], answers=None if answering is None else [answering]
+        )
+        page, cursor = paging.page(PRODUCERS, found, (after, answering))
+        return encoded(ProducerPage(producers=list(page), next=cursor, stale_ms=view.stale_ms()))
+
+
+def _groups(routes: APIRouter, view: ClusterView) -> None:
+    @routes.get("/groups", summary="List the groups", responses=answers(GroupPage), dependencies=LISTED)
+    async def groups(paging: Annotated[Paging, Depends()], after: AfterName = "") -> Response:
         found = [row for row in view.served().report.groups if row.name > after]
-        return encoded(GroupPage(groups=found[:limit], stale_ms=view.stale_ms()))
+        page, cursor = paging.page(GROUPS, found, (after,))
+        return encoded(GroupPage(groups=list(page), next=cursor, stale_ms=view.stale_ms()))
 
+
+def _plan(routes: APIRouter, view: ClusterView) -> None:
     @routes.get(
         "/plan",
         summary="Show what would move in a group, and why",
@@ -110,5 +141,3 @@ def cluster_routes(view: ClusterView) -> APIRouter:
     )
     async def plan(group: Group = DEFAULT_GROUP) -> Response:
         return encoded(view.plan(group))
-
-    return routes

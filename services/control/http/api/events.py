@@ -9,17 +9,18 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from msgspec import Meta
 from starlette.responses import StreamingResponse
 from starlette.types import Send
 
-from services.control.core.recent_events import EventFilter
-from services.control.http.api.openapi import answers, refuses, schema_of
+from services.control.core.recent_events import EventFilter, RecentEvents, StoredEvent
+from services.control.http.api.openapi import Responses, answers, refuses, schema_of
 from services.control.http.api.pages import INVALID, LISTED, MAX_LIMIT, NOT_FOUND, StaleMs, joined
 from services.control.live.feed import EventFeed
 from shared.model.events import Event, Kind
@@ -70,8 +71,73 @@ class EventStream(StreamingResponse):
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which events to return; `Annotated[Wanted, Depends()]` in a route."""
+
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="maximum number of past events")] = 100
+    after: Annotated[
+        int | None, Query(ge=-1, description="return only events above this id; without it, the newest")
+    ] = None
+    before: Annotated[
+        int | None, Query(ge=0, description="return the newest events below this id: an older page")
+    ] = None
+    group: Annotated[str | None, Query(max_length=100, description="only events of this group")] = None
+    stream: Annotated[int | None, Query(ge=0, description="only events of this stream")] = None
+    kind: Annotated[list[Kind] | None, Query(description="only events of this kind; may be repeated")] = None
+    member: Annotated[
+        str | None,
+        Query(max_length=300, description="only events of this member, as donor or recipient too"),
+    ] = None
+
+    @property
+    def filter(self) -> EventFilter:
+        """What an event must match."""
+        kinds = frozenset(self.kind or ())
+        return EventFilter(group=self.group, stream=self.stream, kinds=kinds, member=self.member)
+
+    def page_of(self, past: RecentEvents) -> list[StoredEvent]:
+        """The page of the past events. Raises RequestValidationError."""
+        match self.before, self.after:
+            case None, None:
+                return past.newest(self.limit, self.filter)
+            case None, int(after):
+                return past.after(after, self.limit, self.filter)
+            case int(before), None:
+                return past.before(before, self.limit, self.filter)
+        fault = {"loc": ("query", "before"), "msg": "it goes without `after`"}
+        raise RequestValidationError([fault])
+
+
 def events_routes(feed: EventFeed, check_group: Callable[[str], None]) -> APIRouter:
     """The route over the feed. For a group without events, `check_group` raises if it is unknown."""
+    unread = refuses(503, "The events, or for a group without events ZooKeeper, have not been read yet")
+    routes = APIRouter(tags=["events"], responses=INVALID | NOT_FOUND | unread)
+
+    @routes.get("/events", summary="List or follow the events", responses=_responses(), dependencies=LISTED)
+    async def events(
+        request: Request,
+        wanted: Annotated[Wanted, Depends()],
+        last_event_id: Annotated[
+            str, Header(description="the last id that the client saw: server-sent events continue after it")
+        ] = "",
+    ) -> Response:
+        feed.require_read()
+        if wanted.group is not None and not feed.recent_events.has_group(wanted.group):
+            check_group(wanted.group)
+        if EVENT_STREAM in request.headers.get("accept", ""):
+            # we never sent such an id, so a malformed one counts as none
+            seen = int(last_event_id) if _OFFSET.fullmatch(last_event_id) else wanted.after
+            chunks = feed.follow(seen, wanted.limit, wanted.filter)
+            return EventStream(chunks, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        past = feed.recent_events
+        rows = [event.row for event in wanted.page_of(past)]
+        return joined("events", rows, feed.stale_ms(), oldest=past.oldest)
+
+    return routes
+
+
+def _responses() -> Responses:
     responses = answers(EventPage, description="For `Accept: text/event-stream`, each event as it happens")
     responses[200]["content"][EVENT_STREAM] = {
         "schema": {
@@ -81,51 +147,4 @@ def events_routes(feed: EventFeed, check_group: Callable[[str], None]) -> APIRou
             "contentSchema": schema_of(EventRow),
         }
     }
-    unread = refuses(503, "The events, or for a group without events ZooKeeper, have not been read yet")
-    routes = APIRouter(tags=["events"], responses=INVALID | NOT_FOUND | unread)
-
-    @routes.get("/events", summary="List or follow the events", responses=responses, dependencies=LISTED)
-    async def events(
-        request: Request,
-        limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="maximum number of past events")] = 100,
-        after: Annotated[
-            int | None, Query(ge=-1, description="return only events above this id; without it, the newest")
-        ] = None,
-        before: Annotated[
-            int | None, Query(ge=0, description="return the newest events below this id: an older page")
-        ] = None,
-        group: Annotated[str | None, Query(max_length=100, description="only events of this group")] = None,
-        stream: Annotated[int | None, Query(ge=0, description="only events of this stream")] = None,
-        kind: Annotated[
-            list[Kind] | None, Query(description="only events of this kind; may be repeated")
-        ] = None,
-        member: Annotated[
-            str | None,
-            Query(max_length=300, description="only events of this member, as donor or recipient too"),
-        ] = None,
-        last_event_id: Annotated[
-            str, Header(description="the last id that the client saw: server-sent events continue after it")
-        ] = "",
-    ) -> Response:
-        feed.require_read()
-        if group is not None and not feed.recent_events.has_group(group):
-            check_group(group)
-        event_filter = EventFilter(group=group, stream=stream, kinds=frozenset(kind or ()), member=member)
-        if EVENT_STREAM in request.headers.get("accept", ""):
-            # we never sent such an id, so a malformed one counts as none
-            seen = int(last_event_id) if _OFFSET.fullmatch(last_event_id) else after
-            chunks = feed.follow(seen, limit, event_filter)
-            return EventStream(chunks, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
-        past = feed.recent_events
-        if before is not None and after is not None:
-            fault = {"loc": ("query", "before"), "msg": "it goes without `after`"}
-            raise RequestValidationError([fault])
-        if before is not None:
-            found = past.before(before, limit, event_filter)
-        elif after is not None:
-            found = past.after(after, limit, event_filter)
-        else:
-            found = past.newest(limit, event_filter)
-        return joined("events", [event.row for event in found], feed.stale_ms(), oldest=past.oldest)
-
-    return routes
+    return responses

@@ -3,7 +3,10 @@
 A browser reaches control on behalf of any page that it shows, and may send what control trusts: its address,
 or a cookie. So three headers decide before anything else sees the request. `Host` stops pages that point a
 name of their own at control's address and then read its answers (DNS rebinding). `Origin` and the type of the
-body stop forms and scripts of other sites that start or cancel something. Used by `app.py`.
+body stop forms and scripts of other sites that start or cancel something.
+
+Answers may hold what clients posted. So no cache may store them and no browser may guess that they are pages,
+unless a route says otherwise. Used by `app.py`.
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ import ipaddress
 import re
 from collections.abc import Iterable
 
-from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.control.http.api.openapi import JSON
 from shared.service.http import problem
@@ -23,6 +26,8 @@ READING = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods that change nothing here."""
 FORMS = frozenset({"/login", "/logout"})
 """Paths that take a form, from control's own pages."""
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+"""Of all answers, unless a route sets its own."""
 _CONSOLE = "/console/"
 _FORM = "application/x-www-form-urlencoded"
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::([0-9]{0,5}))?")
@@ -40,6 +45,7 @@ class Guard:
         answer = self._app
         if scope["type"] == "http":
             answer = self._refusal(scope["method"], scope["path"], Headers(scope=scope)) or answer
+            send = _with_headers(send)
         await answer(scope, receive, send)
 
     def _refusal(self, method: str, path: str, headers: Headers) -> ASGIApp | None:
@@ -107,12 +113,25 @@ def _is_at(origin: str, authority: str) -> bool:
 def is_json_or_empty(headers: Headers) -> bool:
     """Whether the request has a JSON body, or none: forms, and scripts without permission, cannot send JSON.
 
-    A script can send a body without a type, so no type is no excuse.
+    A script can send a body without a type, so a missing type does not make it safe.
     """
     types = headers.getlist("content-type")
     if not types:
         return "transfer-encoding" not in headers and headers.get("content-length", "0") == "0"
     return len(types) == 1 and types[0].partition(";")[0].strip().lower() == JSON
+
+
+def _with_headers(send: Send) -> Send:
+    """Adds HEADERS to an answer, except those that it has already."""
+
+    async def send_with(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return send_with
 
 
 def _split(authority: str) -> tuple[str, int | None]:

@@ -161,7 +161,13 @@ def _refusal(error: ParametersInvalid) -> Response:
 def runs_routes(runner: JobRunner, actions: Actions) -> APIRouter:
     """The routes that show and cancel runs."""
     routes = APIRouter(tags=["jobs"], responses=INVALID | NOT_FOUND)
+    _list_runs(routes, runner)
+    _show_run(routes, runner)
+    _cancel_run(routes, runner, actions)
+    return routes
 
+
+def _list_runs(routes: APIRouter, runner: JobRunner) -> None:
     @routes.get(
         "/runs", summary="List the runs, newest first", responses=answers(RunPage), dependencies=LISTED
     )
@@ -179,13 +185,15 @@ def runs_routes(runner: JobRunner, actions: Actions) -> APIRouter:
         page, cursor = paging.page(RUNS, found, (after, job, group, state))
         return encoded(RunPage(runs=[summary_of(run) for run in page], next=cursor))
 
+
+def _show_run(routes: APIRouter, runner: JobRunner) -> None:
     @routes.get(
         "/runs/{run_id}",
         summary="Show a run with its progress or result",
         responses=answers(RunDetail),
     )
     async def run(run_id: str) -> Response:
-        return encoded(detail_of(runner.run_of(run_id), runner.result_of(run_id)))
+        return _answer_with(runner, run_id)
 
     @routes.get(
         "/runs/{run_id}/log",
@@ -200,6 +208,8 @@ def runs_routes(runner: JobRunner, actions: Actions) -> APIRouter:
     ) -> Response:
         return encoded(runner.log_of(run_id, after))
 
+
+def _cancel_run(routes: APIRouter, runner: JobRunner, actions: Actions) -> None:
     @routes.delete(
         "/runs/{run_id}",
         summary="Cancel a run",
@@ -210,9 +220,11 @@ def runs_routes(runner: JobRunner, actions: Actions) -> APIRouter:
         found = await runner.cancel(run_id)
         if not had_ended:
             actions.report_run(found, cause_of(caller_of(request).name, reason, None, None), "cancel")
-        return await run(run_id)
+        return _answer_with(runner, run_id)
 
-    return routes
+
+def _answer_with(runner: JobRunner, run_id: str) -> Response:
+    return encoded(detail_of(runner.run_of(run_id), runner.result_of(run_id)))
 
 
 def schedules_routes(scheduler: Scheduler) -> APIRouter:

@@ -13,12 +13,12 @@ from urllib.parse import parse_qs
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
-from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from services.control.http.api.access.access import Access, TokensUnread, WrongToken
 from services.control.http.api.access.caller import Role, caller_of
 from services.control.http.api.access.cookie import COOKIE, LASTS_S, cookie_for
+from services.control.http.api.bodies import bounded_body
 from services.control.http.api.openapi import answers, encoded
 from shared.service.rate_limit import RateLimited
 
@@ -138,9 +138,5 @@ def _set_cookie(answer: Response, request: Request, cookie: str, lasts_s: int) -
 
 async def _form_of(request: Request) -> dict[str, str]:
     """The fields of the form; the first of each name. Raises HTTPException (413)."""
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_FORM_BYTES:
-            raise HTTPException(413, f"a form has at most {MAX_FORM_BYTES} bytes")
+    body = await bounded_body(request, MAX_FORM_BYTES)
     return {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}

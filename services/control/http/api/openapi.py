@@ -1,7 +1,7 @@
 """How control's routes describe their JSON: by the msgspec structs that they encode and decode.
 
 FastAPI derives schemas from pydantic models only. So a route names its struct (`answers`, `takes`), and
-`install_schemas` adds what msgspec derives from the structs to the document. Each struct is the only
+`complete_document` adds what msgspec derives from the structs to the document. Each struct is the only
 description of its JSON. Used by every file of this folder and by app.py.
 """
 
@@ -15,6 +15,8 @@ import msgspec
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 
+from services.control.http.api.access.documented import document_roles
+from services.control.http.api.bodies import bounded_body
 from shared.model.json_faults import syntax_fault
 from shared.service.http import PROBLEM
 
@@ -48,7 +50,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def schema_of(struct: type) -> Content:
-    """The reference to the struct's schema; `install_schemas` must be given the struct."""
+    """The reference to the struct's schema; `complete_document` must be given the struct."""
     return {"$ref": REF.format(name=struct.__name__)}
 
 
@@ -86,10 +88,10 @@ async def read_body(request: Request, kind: Any) -> Any:
     """The JSON body as `kind`; an empty body is null.
 
     msgspec parses it, because FastAPI would accept half of a surrogate pair, which no answer could repeat.
-    Raises HTTPException (400) if the body is not UTF-8, and RequestValidationError (422), which names the
-    faulty field.
+    Raises HTTPException (413) if the body is too large, (400) if it is not UTF-8, and RequestValidationError
+    (422), which names the faulty field.
     """
-    raw = await request.body()
+    raw = await bounded_body(request)
     try:
         return msgspec.convert(_with_integers(msgspec.json.decode(raw.decode() or "null")), kind)
     except UnicodeDecodeError:
@@ -123,14 +125,18 @@ def encoded(value: object, status: int = 200, *, location: str | None = None) ->
     return Response(msgspec.json.encode(value), status, headers=headers, media_type=JSON)
 
 
-def install_schemas(app: FastAPI, *, answered: Iterable[type[msgspec.Struct]], taken: Iterable[Any]) -> None:
-    """The app's OpenAPI document holds the schemas of these structs, and of all that they contain."""
+def complete_document(
+    app: FastAPI, *, answered: Iterable[type[msgspec.Struct]], taken: Iterable[Any]
+) -> None:
+    """The app's OpenAPI document has the schemas of these structs and of what they contain, and the roles."""
     schemas = _schemas(answered, taken)
 
     def openapi() -> Content:
-        document = FastAPI.openapi(app)
-        document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
-        return document
+        if app.openapi_schema is None:
+            document = FastAPI.openapi(app)
+            document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
+            document_roles(document)
+        return FastAPI.openapi(app)
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
 

@@ -189,17 +189,24 @@ async def _on_groups(
 def operations_routes(operations: Operations, groups: Groups) -> APIRouter:
     """The routes over `operations` and `groups`."""
     routes = APIRouter(tags=["operations"], responses=INVALID | NOT_FOUND | UNANSWERED)
+    _start(routes, operations, groups)
+    _list(routes, operations)
+    _show(routes, operations)
+    _cancel(routes, operations)
+    return routes
 
+
+def _start(routes: APIRouter, operations: Operations, groups: Groups) -> None:
     @routes.post(
         "/operations",
         status_code=202,
-        summary="Move a stream, drain a member, pause a group, or take that back",
+        summary="Move a stream, drain a member, pause a group, or undo that",
         openapi_extra=takes(OperationRequest, "the operation; `kind` selects its fields"),
         responses=answers(Operation, 202, "The operation has begun; `Location` names it")
         | FORECAST
         | BAD_BODY
         | GUARDED
-        | refuses(409, "It is so already, the plan has changed, or `operation` is in the way"),
+        | refuses(409, "Nothing would change, the plan has changed, or `operation` is in the way"),
     )
     async def start(request: Request, idempotency_key: IdempotencyKey = None) -> Response:
         requested: OperationRequest = await read_body(request, OperationRequest)
@@ -212,6 +219,8 @@ def operations_routes(operations: Operations, groups: Groups) -> APIRouter:
         operation = await operations.start(wish, cause, if_plan=requested.if_plan)
         return encoded(operation, 202, location=f"/operations/{operation.id}")
 
+
+def _list(routes: APIRouter, operations: Operations) -> None:
     @routes.get(
         "/operations",
         summary="List the operations, newest first",
@@ -236,6 +245,8 @@ def operations_routes(operations: Operations, groups: Groups) -> APIRouter:
         page, cursor = paging.page(OPERATIONS, found, (after, group, kind, state))
         return encoded(OperationPage(operations=list(page), next=cursor))
 
+
+def _show(routes: APIRouter, operations: Operations) -> None:
     @routes.get(
         "/operations/{operation_id}",
         summary="Show an operation and its progress",
@@ -244,15 +255,15 @@ def operations_routes(operations: Operations, groups: Groups) -> APIRouter:
     async def one(operation_id: str) -> Response:
         return encoded(operations.operation_of(operation_id))
 
+
+def _cancel(routes: APIRouter, operations: Operations) -> None:
     @routes.delete(
         "/operations/{operation_id}",
         summary="Cancel an operation",
-        responses=answers(Operation, description="The operation's effect is undone")
+        responses=answers(Operation, description="The operation is cancelled, and its effect undone")
         | GUARDED
-        | refuses(409, "It has ended, or another operation undoes it"),
+        | refuses(409, "It is done or has failed, or another operation undoes it"),
     )
     async def cancel(request: Request, operation_id: str, reason: Reason = "") -> Response:
         cause = cause_of(caller_of(request).name, reason, None, None)
         return encoded(await operations.cancel(operation_id, cause))
-
-    return routes

@@ -13,6 +13,7 @@ from fastapi.dependencies.utils import get_flat_params
 from fastapi.exceptions import RequestValidationError
 
 from services.control.core.paging import Listing, PageInvalid
+from services.control.http.api.bodies import MAX_BODY_BYTES
 from services.control.http.api.openapi import JSON, refuses
 
 MAX_LIMIT = 5000
@@ -30,8 +31,8 @@ IdempotencyKey = Annotated[
     Header(
         min_length=1,
         max_length=255,
-        description="a name for this request: repeated under it, nothing happens twice and the answer is "
-        "what it began; for at least a day, unless a thousand others follow",
+        description="names this request: a repeated one starts nothing, and returns what the first one "
+        "started. Kept for at least a day, unless a thousand others follow",
     ),
 ]
 
@@ -47,11 +48,13 @@ NextCursor = Annotated[
 StaleMs = Annotated[int, msgspec.Meta(description="age of the oldest reading behind this answer")]
 
 INVALID = refuses(422, "A parameter is invalid; `errors` names each fault")
-BAD_BODY = refuses(400, "The body is not UTF-8")
+_TOO_LARGE = f"The body has more than {MAX_BODY_BYTES:,} bytes"
+BAD_BODY = refuses(400, "The body is not UTF-8") | refuses(413, _TOO_LARGE)
 MISDIRECTED = refuses(421, "The `Host` of the request is not one of control's")
-_NO_TOKEN = "Control has tokens, and the request shows none that is in force"
+_NO_TOKEN = "The request has no token, or one that is not in force"
 _NOT_LET_IN = "The caller lacks the role that this needs, or is on another machine and control has no tokens"
-REFUSED = refuses(401, _NO_TOKEN) | refuses(403, _NOT_LET_IN)
+_TOO_MANY = "Requests from this address have shown too many wrong tokens"
+REFUSED = refuses(401, _NO_TOKEN) | refuses(403, _NOT_LET_IN) | refuses(429, _TOO_MANY)
 GUARDED = refuses(
     403, f"{_NOT_LET_IN}, or control is read-only, or the request comes from a page of another origin"
 ) | refuses(415, "The request has a body of another type than application/json")

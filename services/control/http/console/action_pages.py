@@ -178,9 +178,9 @@ def path_of(wish: Wish) -> str:
     return f"/console/actions/{wish.kind}?{query}"
 
 
-def action_pages_routes(pages: ActionPages) -> APIRouter:
+def action_pages_routes(console: Console, pages: ActionPages) -> APIRouter:
     """The routes of these pages."""
-    routes = APIRouter(include_in_schema=False)
+    routes = console.pages.router()
 
     @routes.get("/console/actions/{kind}")
     async def ask(request: Request, kind: Kind) -> Response:

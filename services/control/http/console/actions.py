@@ -161,12 +161,10 @@ def _purpose(found: Forecast, scene: Scene) -> list[tuple[str, bool]]:
             return [(f"{plural(len(scene.plan.pins), 'pin')} would be removed.", False)]
         case "pause":
             what = "would read nothing, keep their streams, and commit what they have read"
-            rest = (
-                "Fragments are kept and wait. It stays so, over restarts of everything, until it is resumed."
-            )
+            rest = "Fragments are kept and wait. The pause lasts over every restart, until it is resumed."
             return [(f"All members of group {group} {what}. {rest}", False)]
         case "resume":
-            return [(f"The members of group {group} would go on where they have stopped.", False)]
+            return [(f"The members of group {group} would go on where they stopped.", False)]
         case "rewind" | "promote":
             return [(f"{title_of(found)}.", False)]
 

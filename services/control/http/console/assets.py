@@ -1,4 +1,4 @@
-"""The console's files: its styles and scripts, and what it brings with it from others (`assets/vendor`).
+"""The console's files: its styles and scripts, and those of others (`assets/vendor`).
 
 A file's URL holds a digest of its content, so browsers keep it for ever and still see each change at once.
 """

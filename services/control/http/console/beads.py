@@ -1,6 +1,6 @@
 """A stream as the map draws it: which row, which colour, which shape. Pure.
 
-Colours stand for steps of a measure, so that a page need not be told of a change that nobody could see.
+Colours stand for steps of a measure, so a change that nobody could see need not be sent to a page.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Bead(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """One stream on the map.
 
     `step`: 0 to 5, -1 if the measure is not known. `status`: Burrow's word. `text`: its value, `words`: the
-    same for people who do not see it.
+    same for screen readers.
     """
 
     member: str | None
@@ -40,6 +40,12 @@ class Bead(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     is_pinned: bool
     text: str
     words: str
+
+    @property
+    def is_ordinary(self) -> bool:
+        """Whether the map draws it grey and unmarked."""
+        is_marked = self.is_moving or self.is_pinned
+        return self.step == 0 and self.status == "OK" and not is_marked
 
 
 class Scale(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +100,7 @@ def bead_of(row: StreamRow, scale: Scale, pins: Collection[int]) -> Bead:
     owner = f"owner {row.owner}" if row.owner else "no owner"
     is_pinned = row.stream in pins
     text = _TEXTS[scale.colour](row)
-    # what one sees is a part of what one hears, so that both can name it
+    # the visible text is part of the accessible name, so that speech control finds it
     name = f"Stream {row.stream} ({text})" if text else f"Stream {row.stream}"
     words = [owner, _WORDS[scale.colour](row), row.status, *([] if row.state == "running" else [row.state])]
     return Bead(

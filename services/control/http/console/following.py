@@ -9,8 +9,8 @@ from services.control.core.forecasts import StreamMove
 from services.control.core.operations import Operation
 from services.control.core.rows import StreamRow
 from services.control.http.console.actions import title_of
-from services.control.http.console.charts import pause_width
 from services.control.http.console.movements import Movement
+from services.control.http.console.pauses import pause_width
 from services.control.http.console.scene import Scene
 from services.control.http.console.words import plural
 

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 from urllib.parse import parse_qsl
 
 from fastapi import HTTPException, Request, Response
 from starlette.responses import RedirectResponse
 
-from services.control.http.console.pages import HEADERS, Pages
+from services.control.http.api.bodies import bounded_body
+from services.control.http.console.pages import HEADERS, Pages, reason_of
 from shared.errors import BatonError, Conflict
-from shared.service.http import problem_for
-
-MAX_FORM_BYTES: Final = 64 * 1024
+from shared.service.http import kind_for, problem_for
 
 
 async def read_form(request: Request) -> dict[str, str]:
     """The fields that were filled in, without spaces around them. Raises HTTPException (400, 413)."""
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_FORM_BYTES:
-            raise HTTPException(413, f"a form has at most {MAX_FORM_BYTES} bytes")
+    body = await bounded_body(request)
     try:
         fields = parse_qsl(body.decode(), errors="strict")
     except UnicodeDecodeError:
@@ -58,8 +53,8 @@ def refused(
         problem.status_code,
         **common,
         what=what,
-        why=error.detail,
-        kind=type(error).__name__,
+        why=reason_of(error),
+        kind=kind_for(error),
         related=related_to(error),
         back=back,
     )

@@ -213,7 +213,7 @@ def prefixed(parameters: dict[str, str | int]) -> dict[str, str]:
 
 
 def typed(job: Job, given: dict[str, str]) -> dict[str, Any]:
-    """The parameters with integers where the job wants them; what is none stays a text."""
+    """The parameters, as integers where the job expects them; anything else stays text."""
     integers = {one.name for one in job.parameters if one.type == "integer"}
     return {
         name: int(value) if name in integers and value.removeprefix("-").isdecimal() else value
@@ -221,9 +221,9 @@ def typed(job: Job, given: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def job_pages_routes(pages: JobPages) -> APIRouter:
+def job_pages_routes(console: Console, pages: JobPages) -> APIRouter:
     """The routes of these pages."""
-    routes = APIRouter(include_in_schema=False)
+    routes = console.pages.router()
 
     @routes.get("/console/jobs")
     async def jobs(

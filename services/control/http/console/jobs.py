@@ -37,10 +37,14 @@ class RunLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLine:
-    """A job, its newest run, and when a schedule starts it next ("" if none does)."""
+    """A job, its newest run, and when a schedule starts it next ("" if none does).
+
+    `word`: how the run went; "" without one.
+    """
 
     job: Job
     last: RunLine | None
+    word: str
     last_words: str
     next_words: str
 
@@ -92,6 +96,7 @@ def job_lines(
             JobLine(
                 job=job,
                 last=run_line(last, now_ms) if last else None,
+                word=outcome_word(last, result_of) if last else "",
                 last_words=last_words(last, now_ms, result_of) if last else "never run in this group",
                 next_words="; ".join(schedule_words(row, now_ms) for row in rows),
             )
@@ -103,12 +108,17 @@ def last_words(run: Run, now_ms: int, result_of: ResultOf) -> str:
     """How a job's newest run went, in a few words."""
     if run.ended_at is None:
         return progress_words(run, now_ms)
-    word: str = run.state
-    if run.job == "audit" and run.state == "succeeded":
-        found = is_sound(result_of(run.id) or {})
-        word = "judged nothing" if found is None else "sound" if found else "not sound"
+    word = outcome_word(run, result_of)
     why = f": {run.error.condition}" if run.error is not None and run.state == "failed" else ""
     return f"{word} at {clock(run.started_at, now_ms)}, {span(run.ended_at - run.started_at)}{why}"
+
+
+def outcome_word(run: Run, result_of: ResultOf) -> str:
+    """The state of a run; of an audit that has succeeded, what it found."""
+    if run.job != "audit" or run.state != "succeeded":
+        return run.state
+    found = is_sound(result_of(run.id) or {})
+    return "judged nothing" if found is None else "sound" if found else "not sound"
 
 
 def schedule_words(row: ScheduleRow, now_ms: int) -> str:

@@ -24,7 +24,7 @@ from services.control.live.feed import RECONNECT_MS, EventFeed
 from shared.errors import BatonError, Unavailable
 
 QUIET_S: Final = 5.0
-"""A viewer hears at least this often, so that a page can tell silence from peace."""
+"""A viewer gets a message at least this often, so a page can tell a quiet cluster from a lost connection."""
 MOST_VIEWERS: Final = 500
 MOST_EVENTS: Final = 100
 logger = logging.getLogger(__name__)
@@ -54,8 +54,8 @@ class Snapshot:
     def message(self, streams: Sequence[int], *, whole: bool) -> bytes:
         """The message `reading` for a viewer whose tables show these streams."""
         if whole not in self._encoded:
-            told = {"shape": self.shape, "stale_ms": self.stale_ms, "whole": whole}
-            self._encoded[whole] = _encode(told | (self.reading if whole else self.changed))
+            about = {"shape": self.shape, "stale_ms": self.stale_ms, "whole": whole}
+            self._encoded[whole] = _encode(about | (self.reading if whole else self.changed))
         cells = self.cells if whole else self.changed_cells
         shown = {stream: cells[stream] for stream in streams if stream in cells}
         body = self._encoded[whole]
@@ -220,7 +220,7 @@ class LiveHub:
         return channel
 
     def _on_end(self, task: asyncio.Task[None], group: str, colour: Colour, channel: _Channel) -> None:
-        """Sends the viewers away if painting has failed: they come back, and get a painter that works."""
+        """Disconnects the viewers if painting has failed; they reconnect, and a new painter serves them."""
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("console not painted", extra={"group": group}, exc_info=error)
             channel.is_closed = True
@@ -244,7 +244,7 @@ class LiveHub:
             try:
                 snapshot = channel.painter.paint(self._scene_of(group), always=quiet_s >= QUIET_S)
             except BatonError:
-                snapshot = None  # the page sees that it hears nothing, and says so
+                snapshot = None  # the page notices the silence, and says so
             if snapshot is not None:
                 channel.snapshot, quiet_s = snapshot, 0.0
                 channel.wake()

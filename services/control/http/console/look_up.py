@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
+from services.control.http.console.pages import reason_of
 from services.control.http.console.routes import Console, Group
 from services.control.http.console.scene import Scene
 from services.control.http.console.sessions import (
@@ -31,7 +32,7 @@ Values = dict[str, Any]
 
 def look_up_routes(console: Console) -> APIRouter:
     """The route of the view."""
-    routes = APIRouter(include_in_schema=False)
+    routes = console.pages.router()
     read = console.scene
 
     @routes.get("/console/sessions")
@@ -53,9 +54,7 @@ def look_up_routes(console: Console) -> APIRouter:
             elif number is not None:
                 values |= await _stream(console, scene, number, before)
         except BatonError as error:
-            values["sentence"] = (
-                f"Not found: {error.reason if isinstance(error, Unavailable) else error.detail}."
-            )
+            values["sentence"] = f"Not found: {reason_of(error)}."
         return console.pages.page(
             request, "sessions.html", **console.common(scene, "sessions"), **values, ended_by=ENDED_BY
         )

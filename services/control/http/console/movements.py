@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Literal
 
 from services.control.core.recent_events import StoredEvent
 from shared.model.events import Event
 
+Kind = Literal["", "handover", "take-over"]
+"""Which movements to show; "" means all."""
 HOUR_MS = 3_600_000
 TOGETHER_MS = 5_000
 """Moves with the same cause belong together if no more than this lies between one and the next."""
@@ -67,12 +71,13 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovementCounts:
-    """Sums over movements; None is what no event reported."""
+    """Sums over movements; None is what no event reported. `p99_ms`: 99 % of the pauses are no longer."""
 
     handovers: int
     warm: int
     taken_over: int
     median_ms: float | None
+    p99_ms: float | None
     longest_ms: float | None
     sessions: int
     bytes: int
@@ -95,6 +100,25 @@ def movements(events: Iterable[StoredEvent]) -> list[Movement]:
     return sorted(found.values(), key=lambda move: (move.at, move.id), reverse=True)
 
 
+def chosen(
+    moves: Sequence[Movement], *, since_ms: int | None, stream: int | None, member: str, kind: Kind
+) -> list[Movement]:
+    """The movements since then, of this stream, from or to this member, and of this kind."""
+    return [
+        move
+        for move in moves
+        if (since_ms is None or move.at >= since_ms)
+        and stream in (None, move.stream)
+        and member in ("", move.source, move.target)
+        and kind in ("", "handover" if move.source else "take-over")
+    ]
+
+
+def members_of(moves: Iterable[Movement]) -> list[str]:
+    """Who gave or got streams, sorted."""
+    return sorted({name for move in moves for name in (move.source, move.target) if name})
+
+
 def by_cause(moves: Sequence[Movement]) -> list[Cause]:
     """The movements (newest first) with those of one cause together."""
     causes: list[list[Movement]] = []
@@ -115,13 +139,14 @@ def handed_over(moves: Sequence[Movement], now_ms: int) -> list[Movement]:
 def counts_of(moves: Sequence[Movement]) -> MovementCounts:
     """The sums over the movements."""
     handed = [move for move in moves if move.source]
-    pauses = [move.pause_ms for move in handed if move.pause_ms is not None]
+    pauses = sorted(move.pause_ms for move in handed if move.pause_ms is not None)
     return MovementCounts(
         handovers=len(handed),
         warm=sum(move.is_warm is True for move in handed),
         taken_over=len(moves) - len(handed),
         median_ms=median(pauses) if pauses else None,
-        longest_ms=max(pauses, default=None),
+        p99_ms=pauses[math.ceil(0.99 * len(pauses)) - 1] if pauses else None,
+        longest_ms=pauses[-1] if pauses else None,
         sessions=sum(move.sessions or 0 for move in handed),
         bytes=sum(move.bytes or 0 for move in handed),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from services.control.core.history import Column, GroupHistory, Number, StreamHistory
 from services.control.core.last_runs import LastAudit
+from services.control.http.console.movements import MovementCounts
 from services.control.http.console.words import clock, count, per_second, plural, span
 
 
@@ -14,7 +15,8 @@ from services.control.http.console.words import clock, count, per_second, plural
 class Tile:
     """A number with its hour. `fact` names what keeps it current; `range`: from the least to the most.
 
-    `has_value`: the number of now stands above the hour.
+    `has_value`: the number of now stands above the hour. `unit_ms`: the unit of a series of durations, else
+    None.
     """
 
     label: str
@@ -24,6 +26,7 @@ class Tile:
     value: str = ""
     unit: str = ""
     has_value: bool = True
+    unit_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,31 +52,39 @@ def audit_word(audit: LastAudit | None, now_ms: int) -> AuditWord:
     return AuditWord(link=f"Not sound at {at}", rest=f": {', '.join(found)}.", is_bad=True)
 
 
-def group_tiles(history: GroupHistory, facts: Mapping[str, str], lag_ms: Number) -> list[Tile]:
-    """The tiles of the overview. `lag_ms`: the longest wait of all streams."""
-    tiles = (
-        ("rate", "Fragments in", "per second", "fragments_per_s", history.fragments_per_s),
-        ("sessions_rate", "Sessions out", "per second", "sessions_per_s", history.sessions_per_s),
-        ("open", "Open sessions", "", "open_sessions", history.open_sessions),
-        ("lag", "Lag", f"records, {span(lag_ms)}" if lag_ms else "records", "lag", history.lag),
-        ("unowned", "Unowned streams", "", "unowned", history.unowned),
-    )
-    of_group = [
-        Tile(fact=fact, label=label, value=facts[fact], unit=unit, range=range_text(column), series=series)
-        for fact, label, unit, series, column in tiles
-    ]
-    return [*of_group, _refused(history.refused_per_s), _lake(history.lake_behind_s)]
+def moved_words(counts: MovementCounts) -> str:
+    """The remembered handovers in a few words; "" without any."""
+    if not counts.handovers:
+        return ""
+    warm = "all warm" if counts.warm == counts.handovers else f"{count(counts.warm)} warm"
+    pause = "" if counts.median_ms is None else f", median pause {span(counts.median_ms)}"
+    return f"{plural(counts.handovers, 'handover')}, {warm}{pause}"
 
 
-def _lake(behind_s: Column) -> Tile:
-    """How far the lake is behind the delivered sessions."""
-    now = _last(behind_s)
-    return Tile(
-        label="Lake behind",
-        value="" if now is None else span(now * 1000) if now >= 1 else "0 s",
-        range="",
-        series="lake_behind_s",
+def group_tiles(history: GroupHistory, facts: Mapping[str, str]) -> list[Tile]:
+    """The tiles of the overview."""
+    of_group = (
+        _tile("Fragments in", "fragments_per_s", history.fragments_per_s, "per second", facts, "rate"),
+        _tile("Sessions out", "sessions_per_s", history.sessions_per_s, "per second", facts, "sessions_rate"),
+        _tile("Open sessions", "open_sessions", history.open_sessions, "", facts, "open"),
+        _tile("Lag", "lag", history.lag, "records", facts, "lag"),
     )
+    unowned = _tile("Unowned streams", "unowned", history.unowned, "", facts, "unowned")
+    wait = _duration("Longest wait", "lag_ms", history.lag_ms, 1, fact="wait", value=facts["wait"])
+    behind_s = _last(history.lake_behind_s)
+    behind = "" if behind_s is None else span(behind_s * 1000) if behind_s >= 1 else "0 s"
+    lake = _duration("Lake behind", "lake_behind_s", history.lake_behind_s, 1000, value=behind)
+    return [*of_group, wait, unowned, _refused(history.refused_per_s), lake]
+
+
+def _tile(label: str, series: str, column: Column, unit: str, facts: Mapping[str, str], fact: str) -> Tile:
+    return Tile(label=label, series=series, range=range_text(column), unit=unit, fact=fact, value=facts[fact])
+
+
+def _duration(label: str, series: str, column: Column, unit_ms: int, *, fact: str = "", value: str) -> Tile:
+    most = max((number for number in column if number is not None), default=None)
+    range_ = f"at most {span(most * unit_ms)}" if most else ""
+    return Tile(label=label, series=series, range=range_, unit_ms=unit_ms, fact=fact, value=value)
 
 
 def _refused(by_reason: Mapping[str, Column]) -> Tile:
@@ -106,13 +117,13 @@ def stream_tiles(history: StreamHistory) -> list[Tile]:
 def range_text(column: Sequence[Number]) -> str:
     """From the least to the most of the hour; "" if nothing is known.
 
-    >>> range_text([None, 184.2, 236.0]), range_text([None]), range_text([0, 0])
-    ('184 to 236', '', '0')
+    >>> range_text([None, 18.2, 236.0]), range_text([None]), range_text([21, 21])
+    ('18.2 to 236', '', '21')
     """
     known = [value for value in column if value is not None]
     if not known:
         return ""
-    low, high = per_second(min(known)), per_second(max(known))
+    low, high = (count(one) if one == int(one) else per_second(one) for one in (min(known), max(known)))
     return low if low == high else f"{low} to {high}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -12,14 +12,23 @@ from services.control.core.recent_events import EventFilter
 from services.control.core.rows import StreamRow
 from services.control.http.api.access.caller import Role, caller_of
 from services.control.http.api.events import EventStream
-from services.control.http.console import charts
 from services.control.http.console.assets import Assets, assets_routes
 from services.control.http.console.beads import Colour, legend
 from services.control.http.console.live import LiveHub, shape_of
-from services.control.http.console.movements import Movement, by_cause, counts_of, handed_over, movements
-from services.control.http.console.overview import audit_word, group_tiles, stream_tiles
+from services.control.http.console.movements import Kind as MoveKind
+from services.control.http.console.movements import (
+    Movement,
+    by_cause,
+    chosen,
+    counts_of,
+    handed_over,
+    members_of,
+    movements,
+)
+from services.control.http.console.overview import stream_tiles
 from services.control.http.console.ownership import ownership_map
 from services.control.http.console.pages import Pages
+from services.control.http.console.pauses import pause_chart, pause_width
 from services.control.http.console.scene import Scene, facts, stream_cells, worst_first
 from services.control.http.console.stream import stream_page
 from services.control.http.console.words import clock
@@ -33,7 +42,7 @@ from shared.model.names import DEFAULT_GROUP
 
 PAGE = 50
 """Streams of a table, and causes of the time line."""
-LATEST = 6
+LATEST: Final = 6
 """Causes that other pages than the time line show."""
 SINCE_MS = {"1 h": 3_600_000, "6 h": 6 * 3_600_000, "1 day": 86_400_000, "all": None}
 
@@ -61,7 +70,7 @@ class Console:
         is_read_only: bool = False,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
-        self._is_read_only = is_read_only
+        self.is_read_only = is_read_only
         self.view = view
         self.feed = feed
         self.hub = hub
@@ -76,14 +85,12 @@ class Console:
         return f"<Console of {self.view!r}>"
 
     def may(self, request: Request, needed: Role) -> bool:
-        """Whether whoever makes the request may do what needs this role."""
-        return not self._is_read_only and caller_of(request).may(needed)
+        """Whether the caller may do what needs this role."""
+        return not self.is_read_only and caller_of(request).may(needed)
 
-    def movements(self, group: str, stream: int | None = None, member: str | None = None) -> list[Movement]:
+    def movements(self, group: str, stream: int | None = None) -> list[Movement]:
         """The movements that the feed remembers, newest first."""
-        wanted = EventFilter(
-            group=group, stream=stream, kinds=frozenset({"handover", "claim"}), member=member or None
-        )
+        wanted = EventFilter(group=group, stream=stream, kinds=frozenset({"handover", "claim"}))
         recent = self.feed.recent_events
         return movements(recent.newest(recent.next_id, wanted))
 
@@ -101,6 +108,7 @@ class Console:
             "facts": facts(scene),
             "live_url": f"/live?group={scene.group}&rows={rows}{live}",
             "shape": shape_of(scene),
+            "is_read_only": self.is_read_only,
         }
 
 
@@ -127,37 +135,13 @@ def scene_of(
 
 def console_routes(console: Console, assets: Assets) -> APIRouter:
     """The routes of all pages and of their live messages."""
-    routes = APIRouter(include_in_schema=False)
+    routes = console.pages.router()
     routes.include_router(assets_routes(assets))
-    _overview(routes, console)
     _ownership(routes, console)
     _stream(routes, console)
     _movements(routes, console)
     _live(routes, console)
     return routes
-
-
-def _overview(routes: APIRouter, console: Console) -> None:
-    @routes.get("/")
-    async def overview(request: Request, group: Group = DEFAULT_GROUP) -> Response:
-        scene = console.scene(group)
-        found, moves = console.problems.of_group(group), console.movements(group)
-        common = console.common(scene, "overview")
-        worst_ms = max((row.lag_ms for row in scene.rows if row.lag_ms is not None), default=None)
-        return console.pages.page(
-            request,
-            "overview.html",
-            **common,
-            audit=audit_word(found.last_audit, scene.now_ms),
-            audit_run=found.last_audit.run if found.last_audit else "",
-            members=scene.members,
-            delivery=_delivery(console.view, group),
-            problems=scene.problems,
-            tiles=group_tiles(console.history.of_group(group), common["facts"], worst_ms),
-            map=ownership_map(scene, "lag"),
-            moves=handed_over(moves, scene.now_ms),
-            causes=by_cause(moves)[:LATEST],
-        )
 
 
 def _ownership(routes: APIRouter, console: Console) -> None:
@@ -221,16 +205,15 @@ def _movements(routes: APIRouter, console: Console) -> None:
         since: str = "6 h",
         stream: str = "",
         member: Annotated[str, Query(max_length=300)] = "",
+        kind: MoveKind = "",
     ) -> Response:
         scene = console.scene(group)
         number = int(stream) if stream.isdecimal() else None
         span_ms = SINCE_MS.get(since)
-        found = console.movements(group, number, member)
-        found = [move for move in found if span_ms is None or move.at >= scene.now_ms - span_ms]
-        causes = by_cause(found)[:PAGE]
-        known = sorted(
-            {name for move in console.movements(group) for name in (move.source, move.target) if name}
-        )
+        since_ms = None if span_ms is None else scene.now_ms - span_ms
+        every = console.movements(group)
+        found = chosen(every, since_ms=since_ms, stream=number, member=member, kind=kind)
+        causes, counts = by_cause(found)[:PAGE], counts_of(found)
         return console.pages.page(
             request,
             "movements.html",
@@ -238,11 +221,12 @@ def _movements(routes: APIRouter, console: Console) -> None:
             since=since,
             stream=number,
             member=member,
-            members=known,
-            counts=counts_of(found),
-            chart=charts.pauses(found, scene.now_ms, span_ms),
+            kind=kind,
+            members=members_of(every),
+            counts=counts,
+            chart=pause_chart(found, counts, scene.now_ms, span_ms),
             causes=causes,
-            bars={move.id: charts.pause_width(move.pause_ms) for cause in causes for move in cause.moves},
+            bars={move.id: pause_width(move.pause_ms) for cause in causes for move in cause.moves},
             shown=sum(len(cause.moves) for cause in causes),
             total=len(found),
         )
@@ -266,9 +250,3 @@ def _live(routes: APIRouter, console: Console) -> None:
 def _cells(row: StreamRow, now_ms: int) -> tuple[str, ...]:
     handover = row.last_handover
     return stream_cells(row, {row.stream: clock(handover.at, now_ms)} if handover else None)
-
-
-def _delivery(view: ClusterView, group: str) -> str:
-    settings = view.served().observed.cluster.groups.get(group)
-    kind = settings.settings.delivery if settings and settings.settings else "exactly_once"
-    return kind.replace("_", " ")

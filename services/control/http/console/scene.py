@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from services.control.core.problems import ProblemRow
+from services.control.core.report import longest_lag_ms
 from services.control.core.rows import MemberRow, PlanRow, StreamRow
 from services.control.http.console.words import count, listed, per_second, plural, size, span
 
@@ -49,12 +50,13 @@ class Scene:
 
 def facts(scene: Scene) -> dict[str, str]:
     """The numbers that every page may show, as texts by name."""
-    lag = sum(row.lag for row in scene.rows)
+    lag, wait_ms = sum(row.lag for row in scene.rows), longest_lag_ms(scene.rows)
     sessions = [row.rates.sessions_per_s for row in scene.members if row.rates is not None]
     return {
         "streams": count(len(scene.rows)),
         "members": count(len(scene.members)),
         "lag": count(lag),
+        "wait": "0 s" if wait_ms == 0 else span(wait_ms),
         "rate": per_second(_sum([row.rate for row in scene.rows])),
         "sessions_rate": per_second(sum(sessions) if sessions else None),
         "open": count(_sum([row.open_sessions for row in scene.rows])),

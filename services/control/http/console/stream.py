@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from services.control.core.rows import StreamDetail
-from services.control.http.console.charts import log_drawing
+from services.control.http.console.log_drawing import log_drawing
 from services.control.http.console.words import clock, count, per_second, size, span
 
 SENTENCES = {

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from services.control.spark.audit.markers import Markers
 from shared.model.group import GroupSettings
 
@@ -18,7 +20,7 @@ REMEMBERED = 2_500
 """Newest ids that a key remembers of its closed sessions (rule 4)."""
 
 
-class Line(NamedTuple):
+class Line(msgspec.Struct, frozen=True, gc=False):
     """A readable fragment as the fold needs it; times in ms.
 
     `appended`: its append time; `t`: its effective time; `w`: W before it; `a`: A including it; `size`: bytes
@@ -167,11 +169,12 @@ class KeyFold:
 
     def _exceeds(self, session: Expected, line: Line) -> bool:
         """Rule 5."""
-        span_ms = max(session.last_t, line.t) - min(session.first_t, line.t)
+        settings = self.settings
         return (
-            len(session.digests) + 1 > self.settings.max_session_fragments
-            or session.size + line.size > self.settings.max_session_bytes
-            or span_ms > self.settings.max_session_span_ms
+            len(session.digests) >= settings.max_session_fragments
+            or session.size + line.size > settings.max_session_bytes
+            or line.t - session.first_t > settings.max_session_span_ms
+            or session.last_t - line.t > settings.max_session_span_ms
         )
 
     def _join(self, line: Line) -> None:
@@ -179,9 +182,12 @@ class KeyFold:
         session = self._open
         if session is None:
             session = self._open = Expected(line, is_sure=not self.is_unsure(line.offset))
-        session.first_t = min(session.first_t, line.t)
-        session.last_t = max(session.last_t, line.t)
-        session.w = max(line.w, line.t)
+        t = line.t
+        if t < session.first_t:
+            session.first_t = t
+        elif t > session.last_t:
+            session.last_t = t
+        session.w = t if t > line.w else line.w
         session.last_a = line.a
         session.last_offset = line.offset
         session.size += line.size
@@ -197,8 +203,9 @@ class KeyFold:
             # an id that was forgotten and came again counts among the newest
             self._remembered.pop(name, None)
             self._remembered[name] = session.last_a
-        for name in list(self._remembered)[:-REMEMBERED]:
-            del self._remembered[name]
+        if len(self._remembered) > REMEMBERED:
+            for name in list(self._remembered)[:-REMEMBERED]:
+                del self._remembered[name]
         self._open = None
         return session
 

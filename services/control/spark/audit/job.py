@@ -48,6 +48,10 @@ from shared.model.head import Head
 
 ATTEMPTS = 4
 """How often an audit tries: it starts over if retention has removed what it was reading."""
+RECORDS_PER_JUDGE = 250_000
+"""Records of the log; with the sessions delivered of them, their rows take some 50 MB."""
+MOST_JUDGES = 40
+"""A long log gets no more than these: each has a copy of all markers."""
 FINDINGS = ("missing", *NEVER)
 COUNTED = ("judged", "delivered", "expected", "duplicates", "not_judged", "open")
 TOPIC = "the sessions topic"
@@ -146,7 +150,7 @@ def _judge(
     def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return judge_rows(batches, shared_ground.value)
 
-    judges = _judges(spark)
+    judges = _judges(spark, sources.logs)
     with_sums = sources.table.rows is not None
     rows = fragment_rows(spark, request, part, sources.logs, judges, sources.seam).union(
         delivered_rows(spark, request, part, sources.topic, judges, with_sums=with_sums)
@@ -181,10 +185,11 @@ def _given(sources: _Sources) -> dict[int, Given]:
     return given
 
 
-def _judges(spark: SparkSession) -> int:
-    """How many tasks judge."""
-    width: int = 2 * spark.sparkContext.defaultParallelism
-    return max(width, int(spark.conf.get("spark.sql.shuffle.partitions")))
+def _judges(spark: SparkSession, logs: Source) -> int:
+    """How many tasks judge: so many that each can sort its rows in memory."""
+    width = 2 * spark.sparkContext.defaultParallelism
+    least: int = max(width, int(spark.conf.get("spark.sql.shuffle.partitions")))
+    return max(least, min(logs.records // RECORDS_PER_JUDGE, MOST_JUDGES))
 
 
 def _left_out(what: str, why: str) -> list[dict[str, str]]:

@@ -1,7 +1,8 @@
 """Judges the sorted rows of many keys in turn, in Spark's Python workers: Arrow batches in, verdicts out.
 
 The facts of all streams come first. Then come the rows, key by key. Those of a key are sorted by stream and
-offset; at each offset come first the table's rows, then delivered sessions, then the fragment. So one pass
+offset; at each offset come first the table's rows, then delivered sessions, then fragments. A row holds the
+fragments of a key in one batch of the log, so they wait until the rows have passed their offsets. So one pass
 judges sessions, routing and the table.
 """
 
@@ -9,9 +10,10 @@ from __future__ import annotations
 
 import json
 import marshal
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import starmap
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +22,7 @@ from services.control.spark.audit.facts import Facts, Given, LogFacts, TopicFact
 from services.control.spark.audit.fold import Line
 from services.control.spark.audit.lake_verdict import LakeFacts, TableRow, TopicCopy, judge_lake
 from services.control.spark.audit.routing import slot_of
-from services.control.spark.audit.rows import DELIVERED, DIGEST_BYTES, FACTS, FRAGMENT, batch_of
+from services.control.spark.audit.rows import DELIVERED, DIGEST_BYTES, FACTS, TABLE, batch_of
 from services.control.spark.audit.verdict import Delivered, Finding, KeyVerdict, StreamFacts, Tally
 from shared.model.group import GroupSettings
 
@@ -80,6 +82,8 @@ class _Judge:
         self._verdict: KeyVerdict | None = None
         self._fragments: dict[int, int] = {}
         """How many fragments of the key each stream has."""
+        self._lines: deque[Line] = deque()
+        """Fragments of the key and stream that are not folded yet."""
         self._offset = -1
         self._copies: list[TopicCopy] = []
         self._table_rows: list[TableRow] = []
@@ -98,18 +102,16 @@ class _Judge:
             if self._copies or self._table_rows:
                 self._end_offset()
             self._offset = offset
-        verdict = self._verdict
-        assert verdict is not None
-        if rank == FRAGMENT:
-            self._fragments[stream] = self._fragments.get(stream, 0) + 1
-            findings = verdict.feed(Line(offset, *marshal.loads(body)))
-        elif rank == DELIVERED:
-            findings = self._deliver(verdict, *marshal.loads(body))
-        else:
+        if rank == TABLE:
             self._table_rows.append(_table_row(json.loads(body)))
             return
-        if findings:
-            self._note(findings)
+        verdict = self._verdict
+        assert verdict is not None
+        self._fold(verdict, before=offset)
+        if rank == DELIVERED:
+            self._note(self._deliver(verdict, *marshal.loads(body)))
+        else:
+            self._lines.extend(starmap(Line, marshal.loads(body)))
 
     def end_key(self) -> None:
         """Judges what is left of the key."""
@@ -172,9 +174,21 @@ class _Judge:
             self._end_offset()
         self._offset = -1
         if self._verdict is not None:
+            self._fold(self._verdict, before=None)
             self._note(self._verdict.finish())
             self._verdict = None
         self._stream = -1
+
+    def _fold(self, verdict: KeyVerdict, before: int | None) -> None:
+        """Folds the fragments before the offset; None: all."""
+        lines = self._lines
+        folded = 0
+        while lines and (before is None or lines[0].offset < before):
+            if findings := verdict.feed(lines.popleft()):
+                self._note(findings)
+            folded += 1
+        if folded:
+            self._fragments[self._stream] = self._fragments.get(self._stream, 0) + folded
 
     def _deliver(
         self,

@@ -41,6 +41,8 @@ class Markers:
         >>> Markers([Mark(3, 50), Mark(5, 90), Mark(8, 70)]).first(3, None, 60)
         5
         """
+        if not self._offsets:
+            return None
         at = bisect_right(self._offsets, after)
         at = self._next(at, time)
         if at == len(self._offsets) or (before is not None and self._offsets[at] >= before):

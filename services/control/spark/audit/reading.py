@@ -7,7 +7,6 @@ compares both. Used by `services/control/spark/audit/job.py`.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import re
@@ -27,6 +26,8 @@ LATEST_MS = (datetime(9999, 12, 31, 23, 59, 59) - EPOCH) // timedelta(millisecon
 _LONGEST_INTEGER = 20
 _FEW_BRACKETS = 100
 """With no more brackets than this, nesting cannot exceed Python's own recursion limit."""
+_FEW_BYTES = 4_000
+"""In no more bytes than this, no integer is too long for Python to convert."""
 _TIMESTAMP = re.compile(
     r"(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ](?P<clock>[0-9]{2}:[0-9]{2}:)(?P<second>[0-9]{2})"
     r"(\.(?P<fraction>[0-9]+))?([Zz]|(?P<sign>[+-])(?P<hours>[0-9]{2}):(?P<minutes>[0-9]{2}))"
@@ -90,7 +91,7 @@ def _read_fragment(record_key: bytes, pairs: tuple[tuple[str, Any], ...]) -> Rea
             fragment_id = _checked(value, str)
         elif name == "time":
             time = value if isinstance(value, str) else _checked(value, int)
-    if key is None or not 1 <= len(key.encode()) <= MOST_KEY_BYTES or key.encode() != record_key:
+    if key is None or key.encode() != record_key or not 1 <= len(record_key) <= MOST_KEY_BYTES:
         raise ValueError("key")
     if fragment_id is not None and len(fragment_id.encode()) > MOST_ID_BYTES:
         raise ValueError("id")
@@ -141,19 +142,21 @@ _decoder = json.JSONDecoder(
 )
 
 
-_scan = _decoder.scan_once  # type: ignore[attr-defined]
+_scan_short = json.JSONDecoder(object_pairs_hook=tuple, parse_constant=_refuse).scan_once  # type: ignore[attr-defined]
+"""For texts of at most _FEW_BYTES, which hold no number that Python does not convert."""
 
 
 def _decode_object(raw: bytes) -> tuple[tuple[str, Any], ...]:
     brackets = raw.count(b"{") + raw.count(b"[")
-    if brackets > _FEW_BRACKETS or b"\\u" in raw:
+    if brackets > _FEW_BRACKETS or len(raw) > _FEW_BYTES or b"\\u" in raw:
         return _decode_any_object(raw, brackets)
     text = raw.decode()
-    value: Any = None
-    with contextlib.suppress(StopIteration):  # a value is missing
-        value, end = _scan(text, 0)
-        if end == len(text) and type(value) is tuple:
-            return value
+    try:
+        value, end = _scan_short(text, 0)
+    except StopIteration:  # a value is missing
+        return _decode_any_object(raw, brackets)
+    if end == len(text) and type(value) is tuple:
+        return value
     # white space around it, or a fault
     return _decode_any_object(raw, brackets)
 

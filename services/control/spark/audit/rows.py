@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import marshal
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -50,73 +50,84 @@ def digest(fragment: bytes) -> bytes:
 def read_fragment_rows(
     batches: Iterator[pa.RecordBatch], future_ms: int, has_key: Callable[[bytes], bool], judges: int
 ) -> Iterator[pa.RecordBatch]:
-    """Records (stream, offset, appended, key, value) as rows.
+    """Records (stream, offset, appended, key, value) as rows; each holds the fragments of a key in a batch.
 
-    Their body is (appended, t, w, a, end, id, size, digest): `t` is the effective time, `w` W before the
-    fragment, `a` A including it (ms). The batches hold whole streams, each in the order of its offsets, so
-    the running maxima need no other pass. `has_key`: whether a key belongs to the sample. Each of the
-    `judges` gets the facts.
+    Their body is a list of (offset, appended, t, w, a, end, id, size, digest): `t` is the effective time, `w`
+    W before the fragment, `a` A including it (ms). The batches hold whole streams, each in the order of its
+    offsets, so the running maxima need no other pass. `has_key`: whether a key belongs to the sample. Each of
+    the `judges` gets the facts.
     """
     reader: _LogReader | None = None
     for batch in batches:
-        rows: list[tuple[Any, ...]] = []
         for stream, offset, appended, key, value in zip(
             *(column.to_pylist() for column in batch.columns), strict=True
         ):
             if reader is None or stream != reader.stream:
                 if reader is not None:
-                    rows += _for_all(reader.facts(), judges)
-                reader = _LogReader(stream, offset, appended, future_ms)
-            row = reader.read(offset, appended, key, value or b"", has_key)
-            if row is not None:
-                rows.append(row)
-        yield batch_of(rows, _ROW)
+                    yield reader.take_rows()
+                    yield from _for_all(reader.facts(), judges)
+                reader = _LogReader(stream, offset, appended, future_ms, has_key)
+            reader.read(offset, appended, key, value or b"")
+        if reader is not None:
+            yield reader.take_rows()
     if reader is not None:
-        yield batch_of(_for_all(reader.facts(), judges), _ROW)
+        yield from _for_all(reader.facts(), judges)
 
 
 class _LogReader:
     """Reads the records of one stream, and remembers its facts."""
 
-    def __init__(self, stream: int, first: int, first_a: int, future_ms: int) -> None:
+    def __init__(
+        self, stream: int, first: int, first_a: int, future_ms: int, has_key: Callable[[bytes], bool]
+    ) -> None:
         self.stream = stream
         self._future_ms = future_ms
+        self._has_key = has_key
         self._first, self._first_a = first, first_a
         self._next, self._gap = first, -1
         self._w = self._a = -1
         self._marks: list[tuple[int, int]] = []
         self._counts: Counter[str] = Counter()
         self._fragments = self._bytes = 0
+        self._lines: defaultdict[bytes, list[tuple[Any, ...]]] = defaultdict(list)
+        """By key, the fragments that are in no row yet."""
 
     def __repr__(self) -> str:
         return f"<_LogReader of stream {self.stream} at {self._next}>"
 
-    def read(
-        self, offset: int, appended: int, key: bytes | None, value: bytes, has_key: Callable[[bytes], bool]
-    ) -> tuple[Any, ...] | None:
-        """The row of a fragment in the sample; None for other records."""
+    def read(self, offset: int, appended: int, key: bytes | None, value: bytes) -> None:
+        """Reads the next record; keeps it if it is a fragment in the sample."""
         if offset != self._next and self._gap < 0:
             self._gap = offset
         self._next = offset + 1
         a = self._a = appended if appended > self._a else self._a
-        kind, name, time, end, fragment_id = read_record(key, value)
+        kind, _, time, end, fragment_id = read_record(key, value)
         if kind != "fragment":
             self._counts[kind] += 1
             if kind == "marker":
                 assert time is not None
                 self._marks.append((offset, time))
-            return None
+            return
         assert key is not None
         t = appended if time is None else min(time, appended + self._future_ms)
         w = self._w
         if t > w:
             self._w = t
-        if not has_key(key):
-            return None
+        if not self._has_key(key):
+            return
+        size = len(value)
         self._fragments += 1
-        self._bytes += len(value)
-        body = marshal.dumps((appended, t, w, a, end, fragment_id, len(value), digest(value)))
-        return zlib.crc32(key), name, self.stream, offset, FRAGMENT, body
+        self._bytes += size
+        self._lines[key].append((offset, appended, t, w, a, end, fragment_id, size, digest(value)))
+
+    def take_rows(self) -> pa.RecordBatch:
+        """The rows of the fragments that were read since the last call."""
+        rows = [
+            (zlib.crc32(key), key.decode(), self.stream, lines[0][0], FRAGMENT, marshal.dumps(lines))
+            for key, lines in self._lines.items()
+        ]
+        self._lines.clear()
+        return batch_of(rows, _ROW)
 
     def facts(self) -> LogFacts:
         """The facts, once all is read."""
@@ -142,11 +153,12 @@ def read_delivered_rows(
     read_to = -1
     for batch in batches:
         rows: list[tuple[Any, ...]] = []
-        for one in zip(*batch.columns, strict=True):  # each may have 2 MB
-            partition, offset, key, value = (cell.as_py() for cell in one)
+        for partition, offset, key, value in zip(
+            *(column.to_pylist() for column in batch.columns), strict=True
+        ):
             if facts is None or partition != facts.partition:
                 if facts is not None:
-                    rows += _for_all(facts, judges)
+                    yield from _for_all(facts, judges)
                 facts = TopicFacts(partition, offset, -1, {})
             elif offset != read_to and facts.gap < 0:
                 facts = facts._replace(gap=offset)
@@ -160,7 +172,7 @@ def read_delivered_rows(
                 rows = []
         yield batch_of(rows, _ROW)
     if facts is not None:
-        yield batch_of(_for_all(facts, judges), _ROW)
+        yield from _for_all(facts, judges)
 
 
 def _read_delivered(
@@ -203,10 +215,14 @@ def _within_long(number: int) -> int:
     return number if -(2**63) <= number < 2**63 else -1
 
 
-def _for_all(facts: LogFacts | TopicFacts, judges: int) -> list[tuple[Any, ...]]:
-    """A row with the facts for each judge; they sort before all others."""
+def _for_all(facts: LogFacts | TopicFacts, judges: int) -> Iterator[pa.RecordBatch]:
+    """A row with the facts for each judge, in a batch of its own: a million markers take 20 MB.
+
+    These rows sort before all others.
+    """
     body = marshal.dumps((isinstance(facts, LogFacts), *facts))
-    return [(-1 - judge, "", -1, -1, FACTS, body) for judge in range(judges)]
+    for judge in range(judges):
+        yield batch_of([(-1 - judge, "", -1, -1, FACTS, body)], _ROW)
 
 
 def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:

@@ -40,6 +40,11 @@ class Source:
         """Where it ends, by number."""
         return {self.numbers[one]: offset for one, offset in self.end.items()}
 
+    @property
+    def records(self) -> int:
+        """How many records are read at most: transactions leave gaps."""
+        return sum(self.end[one] - offset for one, offset in self.start.items())
+
     def count_lost(self, spark: SparkSession, request: RunRequest, verdicts: Sequence[Any]) -> int:
         """How many partitions may lack records that retention has removed since the start was fixed.
 

@@ -211,20 +211,21 @@ class KeyVerdict:
             "reason": session.reason,
         }
         assert copy.fields is not None
-        faults = [
-            f"{field} is {copy.fields[field]!r} instead of {value!r}"
-            for field, value in wanted.items()
-            if copy.fields[field] != value
-        ]
+        faults = []
+        if not wanted.items() <= copy.fields.items():
+            faults += [
+                f"{field} is {copy.fields[field]!r} instead of {value!r}"
+                for field, value in wanted.items()
+                if copy.fields[field] != value
+            ]
         if not copy.has_own_key:
             faults.append("the record's key is not the session's")
         if len(copy.digests) != len(session.digests):
             faults.append(f"data holds {len(copy.digests)} fragments instead of {len(session.digests)}")
-        else:
+        elif copy.digests != session.digests:
             pairs = zip(copy.digests, session.digests, strict=True)
             wrong = [number for number, (is_, should_be) in enumerate(pairs) if is_ != should_be]
-            if wrong:
-                faults.append(f"{len(wrong)} fragments differ, the first is number {wrong[0]}")
+            faults.append(f"{len(wrong)} fragments differ, the first is number {wrong[0]}")
         return faults
 
     def _finding(self, kind: str, name: str, detail: str) -> Finding:

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from services.control.spark.request import RunRequest
+from services.control.spark.request import RunRequest, ZooKeeperPlace
 from shared.errors import Conflict, ZooKeeperUnavailable
 from shared.zookeeper.access import access_source
 from shared.zookeeper.connection import ZooKeeper
@@ -30,6 +30,8 @@ MARGIN_S: Final = 4.0
 """How much longer than a dead holder's ZooKeeper session a run waits for the lock."""
 ANSWER_S: Final = 20.0
 """How long a check waits for ZooKeeper: an outage that the session survives does not end the run."""
+TURN_S: Final = 3600.0
+"""How long a run without a time limit waits for its turn."""
 RELEASE_S: Final = 0.5
 
 T = TypeVar("T")
@@ -127,6 +129,17 @@ class RunLock:
         return f"another run of this job holds {self._path}"
 
 
+def patience_of(request: RunRequest, place: ZooKeeperPlace) -> float:
+    """How long the run waits for its lock (s).
+
+    The holder usually does the same work, so the run only outwaits a dead one. If runs take turns, the holder
+    does other work: then the run waits until its time limit, which ends it.
+    """
+    if request.takes_turns:
+        return request.timeout_s or TURN_S
+    return place.timeout_s + MARGIN_S
+
+
 @contextlib.contextmanager
 def held_lock(request: RunRequest) -> Iterator[CheckLock]:
     """Holds the run's lock during the block and yields its check. Without a ZooKeeper it locks nothing.
@@ -154,7 +167,7 @@ def held_lock(request: RunRequest) -> Iterator[CheckLock]:
     zookeeper = ZooKeeper(place.servers, place.timeout_s, access)
     path = request.lock
     lock = RunLock(zookeeper, path, Holder(run=request.id, host=platform.node(), pid=os.getpid()))
-    wait_s = place.timeout_s + MARGIN_S
+    wait_s, patience_s = place.timeout_s + MARGIN_S, patience_of(request, place)
 
     def release() -> None:
         with contextlib.suppress(ZooKeeperUnavailable):
@@ -163,7 +176,7 @@ def held_lock(request: RunRequest) -> Iterator[CheckLock]:
     _releases.add(release)
     try:
         wait_for(zookeeper.connect(wait_s), 2 * wait_s)
-        wait_for(lock.acquire(wait_s), 2 * wait_s)
+        wait_for(lock.acquire(patience_s), wait_s + patience_s)
         try:
             yield lambda: wait_for(lock.check(), 2 * ANSWER_S)
         except Exception as error:

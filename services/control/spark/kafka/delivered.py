@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from services.control.spark.audit.reading import DEEP_STACK
@@ -67,7 +67,7 @@ def _read_usual(text: str) -> tuple[dict[str, Any], list[str] | None] | None:
         return None
     try:
         fields, end = _value(text[:begin] + "}", 0)
-        fragments, after = _slices(text, begin + len(_DATA))
+        fragments, after = _slices(text, begin + len(_DATA), _value)
     except (ValueError, IndexError, StopIteration):
         return None  # `_read_object` finds out what is wrong
     is_all = after == len(text) - 1 and end == begin + 1 and type(fields) is dict and "data" not in fields
@@ -83,7 +83,7 @@ def _read_object(text: str) -> tuple[dict[str, Any], list[str] | None]:
         name, at = _value(text, _blank(text, at))
         at = _blank(text, _expect(text, _blank(text, at), ":"))
         if name == "data":
-            fragments, at = _slices(text, _expect(text, at, "["))
+            fragments, at = _slices(text, _expect(text, at, "["), _skip)
         else:
             fields[name], at = _value(text, at)
         at = _blank(text, at)
@@ -95,14 +95,15 @@ def _read_object(text: str) -> tuple[dict[str, Any], list[str] | None]:
     return fields, fragments
 
 
-def _slices(text: str, at: int) -> tuple[list[str], int]:
+def _slices(text: str, at: int, skip: Callable[[str, int], tuple[Any, int]]) -> tuple[list[str], int]:
     """The texts between the commas of an array that begins before `at`, and the position after it."""
     slices: list[str] = []
     if text[_blank(text, at)] == "]":
         return slices, _blank(text, at) + 1
     while True:
-        _, end = _skip(text, _blank(text, at))
-        end = _blank(text, end)
+        _, end = skip(text, _blank(text, at) if text[at] in _SPACE else at)
+        if text[end] in _SPACE:
+            end = _blank(text, end)
         slices.append(text[at:end])
         at = end + 1
         if text[end] == "]":

@@ -3,17 +3,19 @@
 The state has one wide table. Its rows belong to parts: `quarters` (sums and sketches for each quarter of an
 hour), `visits` (of each key in it), `keys` (a key's first quarter of all) and, for each JSON path with its
 rules, `steps` (from an item to the next one in the same session; the last item's `next` is null). All of them
-add up: rows of several batches with the same names are summed, or merged, and nothing is lost.
+add up: rows of several batches with the same names are summed, or merged, and nothing is lost. For ranges,
+`visits` and `steps` also have parts in which `start` is the beginning of a block of days.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from services.control.spark.reports.plan import QUARTER_MS, ItemRules
+from services.control.spark.reports.plan import BLOCK_MS, QUARTER_MS, ItemRules
 
 K = 300
 """Size of the KLL sketches of durations and lengths."""
@@ -57,7 +59,17 @@ def steps_part(path: str, rules: ItemRules) -> str:
 
 def kind_of(part: str) -> str:
     """`quarters`, `visits`, `keys` or `steps`."""
-    return part.partition("-")[0]
+    return re.split("[-.]", part)[0]
+
+
+def blocks_part(part: str) -> str:
+    """The name of the part that sums another one's quarters of an hour to blocks."""
+    return f"{part}.blocks"
+
+
+def has_blocks(part: str) -> bool:
+    """Whether blocks are kept of it: the same keys and steps come again in other quarters."""
+    return kind_of(part) in ("visits", "steps") and not part.endswith(".blocks")
 
 
 def count(sessions: DataFrame, part: str, path: str, rules: ItemRules) -> DataFrame:
@@ -85,6 +97,13 @@ def add_up(rows: DataFrame, part: str) -> DataFrame:
     if kind == "keys":
         sums.append(f.min("start").alias("start"))
     return rows.groupBy(*NAMES[kind]).agg(*sums)
+
+
+def to_blocks(rows: DataFrame, part: str) -> DataFrame:
+    """The rows of a part, summed per block."""
+    start_ms = f.unix_millis("start")
+    start = f.timestamp_millis(start_ms - f.pmod(start_ms, f.lit(BLOCK_MS)))
+    return add_up(rows.withColumn("start", start), part)
 
 
 def _quarters(timed: DataFrame) -> DataFrame:

@@ -1,69 +1,36 @@
 """The reports, computed from the rows of the state: each function returns the rows of one table.
 
-A period is an hour, a day, a week, or the whole `range` of the report. `docs/lake.md` defines every figure.
+`docs/lake.md` defines every figure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from services.control.spark.reports.counting import RANK_ERROR, REASONS, SUMS, K, add_up
+from services.control.spark.reports.periods import RANGE, Range, Wanted
 
-RANGE = "range"
 PERCENTILES = (50, 90, 99)
 HEAVIEST = (1, 10, 100)
 PAIR = "pair"
 MEASURED = {"duration_ms": "duration_sketch", "length": "length_sketch"}
 
 
-class Range(msgspec.Struct, frozen=True, kw_only=True):
-    """What the reports cover: sessions that begin from `start_ms` on and before `end_ms` (UTC)."""
-
-    start_ms: int
-    end_ms: int
-    zone: str
-
-    def of(self, rows: DataFrame) -> DataFrame:
-        """The rows whose `start` is in the range."""
-        start, end = (f.timestamp_millis(f.lit(at)) for at in (self.start_ms, self.end_ms))
-        return rows.where((f.col("start") >= start) & (f.col("start") < end))
-
-    def local(self, at: Column | str) -> Column:
-        """The wall clock of the zone at a time."""
-        return f.from_utc_timestamp(at, self.zone)
-
-    def in_periods(self, rows: DataFrame, periods: Sequence[str]) -> DataFrame:
-        """Each row once for each period, with the columns `period` and `period_start`."""
-        each = [
-            f.struct(f.lit(period).alias("period"), self._start_of(period).alias("period_start"))
-            for period in periods
-        ]
-        return rows.select("*", f.inline(f.array(*each)))
-
-    def _start_of(self, period: str) -> Column:
-        if period == RANGE:
-            return f.timestamp_millis(f.lit(self.start_ms))
-        local = self.local("start")
-        if period == "hour":
-            # in UTC, because a wall clock that is set back shows an hour twice
-            past = f.make_dt_interval(f.lit(0), f.lit(0), f.minute(local), f.second(local))
-            return f.col("start") - past
-        return f.to_utc_timestamp(f.date_trunc(period, local), self.zone)
-
-
-def visits_by_key(visits: DataFrame, keys: DataFrame, within: Range, periods: Sequence[str]) -> DataFrame:
-    """What each key did in each period, and when its first session of all began (`first`).
+def visits_by_key(
+    visits: DataFrame, of_range: DataFrame | None, keys: DataFrame, wanted: Wanted
+) -> DataFrame:
+    """What each key did in each period, when its first session in it began, and that of all (`first`).
 
     A shuffle by key serves the join, and the sums after it.
     """
     firsts = add_up(keys, "keys").withColumnRenamed("start", "first")
-    known = within.of(visits).select("key", "start", *SUMS["visits"]).join(firsts, "key")
     return (
-        within.in_periods(known, periods)
+        wanted.of(visits, of_range)
+        .select("period", "period_start", "start", "key", *SUMS["visits"])
+        .join(firsts, "key")
         .groupBy("period", "period_start", "key")
         .agg(
             *(f.sum(name).alias(name) for name in SUMS["visits"]),
@@ -73,15 +40,16 @@ def visits_by_key(visits: DataFrame, keys: DataFrame, within: Range, periods: Se
     )
 
 
-def period_rows(quarters: DataFrame, by_key: DataFrame, within: Range, periods: Sequence[str]) -> DataFrame:
-    """One row for each period that has sessions."""
+def period_rows(quarters: DataFrame, by_key: DataFrame, wanted: Wanted) -> DataFrame:
+    """One row for each period that is computed and has sessions."""
     named = ["period", "period_start"]
-    summed = within.in_periods(within.of(quarters), periods).select(
-        *named, *SUMS["quarters"], *MEASURED.values()
+    summed = wanted.of(quarters).select(*named, *SUMS["quarters"], *MEASURED.values())
+    # sums over the range may be of blocks, and then do not say when a key's first session began
+    since = f.timestamp_millis(f.lit(wanted.within.start_ms))
+    is_new = f.when(f.col("period") == RANGE, f.col("first") >= since).otherwise(
+        f.col("began") == f.col("first")
     )
-    of_keys = by_key.select(
-        *named, (f.col("began") == f.col("first")).alias("is_new"), f.col("fragments").alias("of_key")
-    )
+    of_keys = wanted.only(by_key).select(*named, is_new.alias("is_new"), f.col("fragments").alias("of_key"))
     # one sum over both kinds of rows instead of a join of their sums
     both = summed.unionByName(of_keys, allowMissingColumns=True)
     sessions, fragments, heaviest = f.col("sessions"), f.col("fragments"), f.col("heaviest")
@@ -110,7 +78,7 @@ def period_rows(quarters: DataFrame, by_key: DataFrame, within: Range, periods: 
     )
 
 
-def list_rows(steps: DataFrame, within: Range, periods: Sequence[str], top: int) -> DataFrame:
+def list_rows(steps: DataFrame, of_range: DataFrame | None, wanted: Wanted, top: int) -> DataFrame:
     """The top lists of each period and path, by `position`.
 
     `any`, `entry` and `exit`: the most frequent items, anywhere or as the first or last one of a session.
@@ -119,13 +87,13 @@ def list_rows(steps: DataFrame, within: Range, periods: Sequence[str], top: int)
     # a step counts for its item, and for its pair if there is one
     item = "named_struct('pair', false, 'next', CAST(NULL AS STRING))"
     pair = "named_struct('pair', true, 'next', next)"
-    each = within.of(steps).selectExpr(
-        *("path", "start", "item", *SUMS["steps"], "if(next IS NULL, fragments, 0L) AS exits"),
-        f"inline(if(next IS NULL, array({item}), array({item}, {pair})))",
-    )
     named = ["period_start", "period", "path"]
     counted = (
-        within.in_periods(each, periods)
+        wanted.of(steps, of_range)
+        .selectExpr(
+            *(*named, "item", *SUMS["steps"], "if(next IS NULL, fragments, 0L) AS exits"),
+            f"inline(if(next IS NULL, array({item}), array({item}, {pair})))",
+        )
         .groupBy(*named, "item", "pair", "next")
         .agg(*(f.sum(name).alias(name) for name in (*SUMS["steps"], "exits")))
     )
@@ -139,8 +107,11 @@ def list_rows(steps: DataFrame, within: Range, periods: Sequence[str], top: int)
     return top_of(listed, [*named, "position"], order, top)
 
 
-def retention_rows(by_key: DataFrame, within: Range) -> DataFrame:
-    """Of the keys whose first session of all was on a day of the range, how many were there n days later."""
+def retention_rows(by_key: DataFrame, within: Range, kept: DataFrame | None = None) -> DataFrame:
+    """Of the keys whose first session of all was on a day of the range, how many were there n days later.
+
+    `kept`: `first_day`, `days_later` and `returned` of the days that are not computed.
+    """
     first_day = f.to_date(within.local("first"))
     later = f.date_diff(f.to_date(within.local("period_start")), first_day)
     since = f.timestamp_millis(f.lit(within.start_ms))
@@ -149,6 +120,9 @@ def retention_rows(by_key: DataFrame, within: Range) -> DataFrame:
         .groupBy(first_day.alias("first_day"), later.alias("days_later"))
         .agg(f.count("*").alias("returned"))
     )
+    if kept is not None:
+        counted = counted.unionAll(kept)
+    # keys may be new to a day whose later days are kept
     on_first_day = f.when(f.col("days_later") == 0, f.col("returned"))
     return counted.withColumn("keys", f.max(on_first_day).over(Window.partitionBy("first_day"))).select(
         *("first_day", "days_later", "keys", "returned"),

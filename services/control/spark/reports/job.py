@@ -1,8 +1,9 @@
 """The job `reports`: what analysts ask about the sessions, as Delta tables.
 
 A run adds the sessions that are new since the last one to the state (`state.py`: sums and sketches for each
-quarter of an hour), and computes the reports from it. So a run costs what is new and what it reports, not the
-history. docs/lake.md defines every figure.
+quarter of an hour). From the state it computes the range and the periods into which they fall, and it keeps
+the published rows of the other periods (`kept.py`). So a run costs what is new and what spans the range, not
+the history. docs/lake.md defines every figure.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from services.control.spark.driver.run_lock import CheckLock, unlocked
-from services.control.spark.reports.figures import Range
+from services.control.spark.reports.kept import Note, PublishedReport, kept_rows, plan_id
+from services.control.spark.reports.periods import Range
 from services.control.spark.reports.plan import (
     LATEST_MS,
     QUARTER_MS,
@@ -38,7 +40,13 @@ SORT_AFTER = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
 MOST_SKETCHES = "4096"
 """How many quarters of an hour a task sketches side by side, in up to 12 KB each, before it sorts its rows:
 with Spark's 128, those of two days already."""
-
+WRITING = {
+    "spark.sql.maxConcurrentOutputFileWriters": "16",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+"""A task writes the files of several partitions side by side; else Spark sorts all rows by their partition
+first, and those of the state are in order of time. Spark's own type of timestamps in files has no least and
+greatest value, so it could not skip what lies outside a range."""
 NO_STATISTICS = {"spark.databricks.delta.stats.collect": "false"}
 """A report is one file or few, so nothing is skipped by statistics, and collecting them takes a third of the
 write's time."""
@@ -63,25 +71,24 @@ def reports(spark: SparkSession, request: RunRequest, check_lock: CheckLock = un
     sessions = SessionsTable(spark, request.table("sessions"), request.group)
     state = State(spark, request.table("reports", "_partials"), request.group, check_lock)
     tables = {name: request.table("reports", name) for name in TABLES}
-    with settings(spark, {SORT_AFTER: MOST_SKETCHES}):
+    with settings(spark, {SORT_AFTER: MOST_SKETCHES} | WRITING):
         state.prepare()
         upkeep = bring_up(state, sessions, plan)
-        publisher = Publisher(
-            spark,
-            tables,
-            group=request.group,
-            report=plan.report,
-            version=sessions.version,
-            zone=plan.zone,
-            check_lock=check_lock,
-        )
         of_tables = NO_STATISTICS | (SMALL if state.size() <= SMALL_BYTES else {})
         with settings(spark, of_tables):
             within = range_of(plan, state.rows("quarters"))
-            with computed(state, plan, within) as report:
+            published = PublishedReport(spark, tables, request.group, plan.report)
+            kept = kept_rows(published, plan, state, upkeep.lineage, within)
+            with computed(state, plan, within, kept) as report:
                 # computes the report, so it precedes the tables, which are written side by side
                 result = shown(report, plan.zone, plan.periods)
-                publisher.publish(report.tables())
+                note = Note(
+                    plan=plan_id(plan),
+                    lineage=upkeep.lineage,
+                    version=sessions.version,
+                    start_ms=within.start_ms,
+                )
+                Publisher(spark, tables, request.group, plan, note, check_lock).publish(report.tables())
         compact(state, upkeep.batches)
     return {
         "group": request.group,
@@ -100,23 +107,29 @@ def reports(spark: SparkSession, request: RunRequest, check_lock: CheckLock = un
 
 def range_of(plan: ReportPlan, quarters: DataFrame) -> Range:
     """What the report covers: the plan's bounds, or those of the sessions."""
-    if plan.start_ms is not None and plan.end_ms is not None:
-        return Range(start_ms=plan.start_ms, end_ms=plan.end_ms, zone=plan.zone)
+    start_ms, end_ms = plan.start_ms, plan.end_ms
+    if start_ms is not None and end_ms is not None:
+        return Range(start_ms=start_ms, end_ms=end_ms, zone=plan.zone, widest=(start_ms, end_ms))
     quarters = quarters.where(f.col("start") < f.timestamp_millis(f.lit(LATEST_MS)))
     day = f.to_date(f.from_utc_timestamp("start", plan.zone)).alias("day")
     edges = [f.unix_millis(f.min("start")).alias("first"), f.unix_millis(f.max("start")).alias("last")]
-    if plan.start_ms is None and plan.end_ms is None:
+    if start_ms is None and end_ms is None:
         days = quarters.groupBy(day).agg(*edges).orderBy(f.desc("day")).limit(NEWEST_DAYS).collect()
         found = [(_midnight(row.day, plan.zone), row.last) for row in days]
     else:
         found = [(row.first, row.last) for row in quarters.agg(*edges).collect() if row.first is not None]
-    start_ms = plan.start_ms
-    end_ms = plan.end_ms
+    widest_end_ms = LATEST_MS if end_ms is None else end_ms
     if start_ms is None:
         start_ms = min([first for first, _ in found], default=0)
     if end_ms is None:
         end_ms = max([last + QUARTER_MS for _, last in found], default=start_ms)
-    return Range(start_ms=min(start_ms, end_ms), end_ms=max(start_ms, end_ms), zone=plan.zone)
+    has_earlier = plan.start_ms is not None or len(found) == NEWEST_DAYS
+    return Range(
+        start_ms=min(start_ms, end_ms),
+        end_ms=max(start_ms, end_ms),
+        zone=plan.zone,
+        widest=(start_ms if has_earlier else min(start_ms, 0), widest_end_ms),
+    )
 
 
 def check_rules(spark: SparkSession, rules: ItemRules) -> None:

@@ -22,6 +22,8 @@ MOST_TOP = 1000
 MOST_PATHS = 10
 QUARTER_MS = 15 * 60_000
 """The state counts sessions in quarters of an hour: every zone's offset today is a multiple of it."""
+BLOCK_MS = 4 * 24 * 3_600_000
+"""For ranges it also has sums of such blocks: longer ones have fewer rows, shorter ones fit more ranges."""
 LATEST_MS = 253_370_764_800_000
 """9999-01-01. Clients may send any time of the year 9999, and in eastern zones some are of the next one."""
 DEFAULTS: Mapping[str, Any] = {

@@ -23,8 +23,10 @@ from services.control.spark.delta import (
 )
 from services.control.spark.driver.run_lock import CheckLock
 from services.control.spark.reports.counting import REASONS
-from services.control.spark.reports.figures import MEASURED, PAIR, PERCENTILES, RANGE, top_of
-from services.control.spark.reports.plan import MOST_TOP, zone_named
+from services.control.spark.reports.figures import MEASURED, PAIR, PERCENTILES, top_of
+from services.control.spark.reports.kept import Note, application_of
+from services.control.spark.reports.periods import RANGE
+from services.control.spark.reports.plan import MOST_TOP, ReportPlan, zone_named
 from services.control.spark.reports.report import Report
 from services.control.spark.request import Result
 
@@ -51,29 +53,26 @@ AT_ONCE = 3
 
 
 class Publisher:
-    """Writes the tables of one report. `tables`: their paths by name."""
+    """Writes the tables of one report. `tables`: their paths by name. `note`: what the report is made of."""
 
     def __init__(
         self,
         spark: SparkSession,
         tables: Mapping[str, str],
-        *,
         group: str,
-        report: str,
-        version: int,
-        zone: str,
+        plan: ReportPlan,
+        note: Note,
         check_lock: CheckLock,
     ) -> None:
         self._spark = spark
         self._tables = tables
         self._group = group
-        self._report = report
-        self._version = version
-        self._zone = zone
+        self._plan = plan
+        self._note = note
         self._check_lock = check_lock
 
     def __repr__(self) -> str:
-        return f"<Publisher of report {self._report} of group {self._group}>"
+        return f"<Publisher of report {self._plan.report} of group {self._group}>"
 
     def publish(self, rows: Mapping[str, DataFrame]) -> None:
         """Replaces the report's rows in each table."""
@@ -84,14 +83,14 @@ class Publisher:
     def _publish(self, name: str, rows: DataFrame) -> None:
         told = [
             f.lit(self._group).alias("group"),
-            f.lit(self._report).alias("report"),
-            f.lit(self._version).cast("bigint").alias("sessions_version"),
+            f.lit(self._plan.report).alias("report"),
+            f.lit(self._note.version).cast("bigint").alias("sessions_version"),
         ]
         columns = [f.col(column) for column in rows.columns if column != "period_start"]
         if "period_start" in rows.columns:
             start = f.col("period_start")
-            local = f.date_format(f.from_utc_timestamp(start, self._zone), "yyyy-MM-dd HH:mm")
-            told += [f.lit(self._zone).alias("zone"), start.alias("start"), local.alias("local_start")]
+            local = f.date_format(f.from_utc_timestamp(start, self._plan.zone), "yyyy-MM-dd HH:mm")
+            told += [f.lit(self._plan.zone).alias("zone"), start.alias("start"), local.alias("local_start")]
         published = rows.select(*told, *columns)
         # other reports and groups have the same tables
         retry_overtaken(lambda: self._replace(self._tables[name], published))
@@ -99,7 +98,8 @@ class Publisher:
     def _replace(self, path: str, rows: DataFrame) -> None:
         """Raises Overtaken."""
         log = delta_log(self._spark, path)
-        note = f"baton.reports.{self._group}.{self._report}"
+        application = application_of(self._group, self._plan.report)
+        note = self._note.text(application)
         if self._columns(log) != rows.dtypes:
             # a new table, or one of an earlier version of Baton: the next run of each group adds its rows
             writer = rows.write.format("delta").mode("overwrite").partitionBy(*PARTITIONS)
@@ -107,9 +107,9 @@ class Publisher:
             self._check_lock()
             writer.option("overwriteSchema", "true").option("userMetadata", note).save(path)
             return
-        transaction = Transaction(self._spark, log, note)
+        transaction = Transaction(self._spark, log, application)
         transaction.write(rows)
-        transaction.remove({"group": self._group, "report": self._report}, note)
+        transaction.remove({"group": self._group, "report": self._plan.report})
         self._check_lock()
         transaction.commit(note, time.time_ns())
 

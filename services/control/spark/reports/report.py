@@ -16,14 +16,14 @@ from pyspark.sql import functions as f
 from services.control.spark.reports.counting import steps_part
 from services.control.spark.reports.figures import (
     PAIR,
-    RANGE,
-    Range,
     key_rows,
     list_rows,
     period_rows,
     retention_rows,
     visits_by_key,
 )
+from services.control.spark.reports.kept import Kept
+from services.control.spark.reports.periods import Range, Wanted
 from services.control.spark.reports.plan import ReportPlan
 from services.control.spark.reports.state import State
 
@@ -65,24 +65,44 @@ class Report:
 
 
 @contextlib.contextmanager
-def computed(state: State, plan: ReportPlan, within: Range) -> Iterator[Report]:
-    """The report, whose rows Spark keeps within the block."""
-    periods = (RANGE, *plan.periods)
-    steps = [state.rows(steps_part(path, plan.rules)) for path in plan.paths]
-    # retention needs days
+def computed(state: State, plan: ReportPlan, within: Range, kept: Kept | None) -> Iterator[Report]:
+    """The report, whose rows Spark keeps within the block. `kept`: rows that need not be computed."""
+    wanted = Wanted(within=within, periods=plan.periods, touched=kept.touched if kept else None)
+    parts = [steps_part(path, plan.rules) for path in plan.paths]
+    steps = functools.reduce(DataFrame.unionAll, map(state.rows, parts))
+    visits_of_range = state.rows_of_range(["visits"], within)
     by_key = visits_by_key(
-        state.rows("visits"), state.rows("keys"), within, tuple(dict.fromkeys((*periods, "day")))
+        state.rows("visits"), visits_of_range, state.rows("keys"), _of_keys(wanted)
     ).persist()
     figures = {
-        "periods": period_rows(state.rows("quarters"), by_key, within, periods),
-        "lists": list_rows(functools.reduce(DataFrame.unionAll, steps), within, periods, plan.top).withColumn(
+        "periods": period_rows(state.rows("quarters"), by_key, wanted),
+        "lists": list_rows(steps, state.rows_of_range(parts, within), wanted, plan.top).withColumn(
             "rules", f.lit(plan.rules.text)
         ),
-        "retention": retention_rows(by_key, within),
+        "retention": retention_rows(by_key, within, kept.retention() if kept else None),
     }
+    if kept:
+        figures["periods"] = _with(figures["periods"], kept.periods())
+        figures["lists"] = _with(figures["lists"], kept.lists())
     report = Report(figures, key_rows(by_key))
     try:
         yield report
     finally:
         for frame in (report.rows, by_key):
             frame.unpersist()
+
+
+def _of_keys(wanted: Wanted) -> Wanted:
+    """What is computed of each key: retention needs days, and all of them if a key has moved."""
+    touched = wanted.touched
+    return Wanted(
+        within=wanted.within,
+        periods=tuple(dict.fromkeys((*wanted.periods, "day"))),
+        touched=None if touched is None or touched.is_moved else touched,
+    )
+
+
+def _with(rows: DataFrame, kept: DataFrame) -> DataFrame:
+    """The rows, and those that were kept."""
+    named = [name for name in rows.columns if name in kept.columns]
+    return rows.unionByName(kept.select(*named), allowMissingColumns=True)

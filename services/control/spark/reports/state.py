@@ -8,6 +8,7 @@ either added its batch or not.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import unquote
@@ -25,8 +26,9 @@ from services.control.spark.delta import (
     quoted,
 )
 from services.control.spark.driver.run_lock import CheckLock
-from services.control.spark.reports.batches import Batch, merged_level
-from services.control.spark.reports.counting import COLUMNS, add_up
+from services.control.spark.reports.batches import BEGINNING, Batch, merged_level
+from services.control.spark.reports.counting import COLUMNS, add_up, blocks_part
+from services.control.spark.reports.periods import Range, between
 
 PARTITIONS = {"group": "STRING", "part": "STRING", "since": "BIGINT", "version": "BIGINT"}
 MARKER = {"level": "INT", "lineage": "STRING", "table_id": "STRING", "commit": "STRING"}
@@ -43,6 +45,7 @@ class State:
         self._group = group
         self._check_lock = check_lock
         self._listed: dict[str, dict[str, int]] | None = None
+        self._newest: dict[str, int] = {}
 
     def __repr__(self) -> str:
         return f"<State of group {self._group} in {self._path}>"
@@ -76,8 +79,30 @@ class State:
         return {part: sorted(batches) for part, batches in found.items()}
 
     def rows(self, part: str) -> DataFrame:
-        """The rows of a part, in all of its batches."""
-        return self._read(part).where("lineage IS NULL").select(*COLUMNS)
+        """The rows of a part, in all of its batches, each with the `version` up to which its batch counts."""
+        return self._read(part).where("lineage IS NULL").select("version", *COLUMNS)
+
+    def rows_of_range(self, parts: Sequence[str], within: Range) -> DataFrame | None:
+        """Rows with the same sums over the range as those of the parts: of whole blocks, and of quarters for
+        the rest. None if there are no blocks yet.
+        """
+        first, end = within.blocks()
+        if first >= end or all(self.blocks_until(part) == BEGINNING for part in parts):
+            return None
+        found = []
+        for part in parts:
+            rows, until = within.of(self.rows(part)), self.blocks_until(part)
+            is_old = f.col("version") <= until
+            # as frames of their own, because Spark skips files only by conditions that stand alone
+            found += [rows.where(~is_old), rows.where(is_old & ~between(first, end))]
+            if until != BEGINNING:
+                found.append(self.rows(blocks_part(part)).where(between(first, end)))
+        return functools.reduce(DataFrame.unionAll, found)
+
+    def blocks_until(self, part: str) -> int:
+        """The version of `sessions` up to which the part's blocks count, or BEGINNING."""
+        self._files()
+        return self._newest.get(blocks_part(part), BEGINNING)
 
     def append(self, rows: Mapping[str, DataFrame], batches: Mapping[str, Batch]) -> None:
         """Adds a batch to each part in one commit. Repeating it is a no-op, also by another driver."""
@@ -118,9 +143,11 @@ class State:
         if self._listed is None:
             snapshot = newest_snapshot(self._spark, delta_log(self._spark, self._path))
             files = files_of(self._spark, snapshot).select("path", "partitionValues", "size")
-            self._listed = {}
+            self._listed, self._newest = {}, {}
             for path, values, size in files.where(f.col("partitionValues")["group"] == self._group).collect():
-                self._listed.setdefault(values["part"], {})[f"{self._path}/{unquote(path)}"] = size
+                part, version = values["part"], int(values["version"])
+                self._listed.setdefault(part, {})[f"{self._path}/{unquote(path)}"] = size
+                self._newest[part] = max(version, self._newest.get(part, BEGINNING))
         return self._listed
 
     def _read(self, *parts: str) -> DataFrame:
@@ -147,7 +174,7 @@ class State:
                 {name: f.lit(value).cast(PARTITIONS[name]) for name, value in place.items()}
             )
             every = every.unionByName(placed, allowMissingColumns=True)
-        return every.select(*SCHEMA).sortWithinPartitions(*PARTITIONS, "start")
+        return every.select(*SCHEMA).sortWithinPartitions("start")
 
     def _markers(self, batches: Mapping[str, Batch]) -> DataFrame:
         """A row for each batch, without sums."""

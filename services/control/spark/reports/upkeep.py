@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 from services.control.spark.reports.batches import BEGINNING, Batch, is_chain, to_merge
 from services.control.spark.reports.commits import NewFiles, Rewritten
-from services.control.spark.reports.counting import count, steps_part
+from services.control.spark.reports.counting import blocks_part, count, has_blocks, steps_part, to_blocks
 from services.control.spark.reports.plan import ItemRules, ReportPlan
 from services.control.spark.reports.sessions import SessionsTable
 from services.control.spark.reports.state import State
@@ -32,6 +33,11 @@ class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
     counted: str
     batches: Chains
     why: str | None = None
+
+    @property
+    def lineage(self) -> str:
+        """Names the run that counted everything."""
+        return next(iter(self.batches.values()))[-1].lineage
 
 
 def parts_of(plan: ReportPlan) -> dict[str, str]:
@@ -92,14 +98,31 @@ def _add(
 
 
 def compact(state: State, chains: Chains) -> int:
-    """Sums the newest batches of each part if there are many. Returns how many batches went."""
+    """Sums the newest batches of each part if there are many, and brings its blocks up to them.
+
+    Returns how many batches went.
+    """
     merges: dict[tuple[Batch, ...], list[str]] = {}
     for part, batches in chains.items():
         if newest := to_merge(batches):
             merges.setdefault(newest, []).append(part)
     for batches_, parts in merges.items():
+        _add_blocks(state, [part for part in parts if has_blocks(part)], batches_[-1])
         state.merge(sorted(parts), batches_)
     return sum((len(batches_) - 1) * len(parts) for batches_, parts in merges.items())
+
+
+def _add_blocks(state: State, parts: Sequence[str], last: Batch) -> None:
+    """Brings the blocks of these parts up to a batch, before it is merged with others that they may have."""
+    behind: dict[int, list[str]] = {}
+    for part in parts:
+        if (since := state.blocks_until(part)) < last.version:
+            behind.setdefault(since, []).append(part)
+    for since, those in behind.items():
+        is_new = f.col("version") > since
+        rows = {blocks_part(part): to_blocks(state.rows(part).where(is_new), part) for part in those}
+        batch = msgspec.structs.replace(last, since=since, level=0)
+        state.append(rows, dict.fromkeys(rows, batch))
 
 
 def _counted(sessions: DataFrame, parts: Mapping[str, str], rules: ItemRules) -> dict[str, DataFrame]:

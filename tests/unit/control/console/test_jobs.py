@@ -54,6 +54,20 @@ async def test_without_an_audit_nothing_is_claimed(desk: RunsDesk) -> None:
     assert "No job has run in this group yet." in page.text
 
 
+async def test_the_overview_shows_the_newest_run_of_each_job(desk: RunsDesk) -> None:
+    """With what an audit has found, and how far a run is that is under way; a message redraws them."""
+    desk.runs.add("lake", "failed", error=RunError(condition="Lost", message="its driver is gone"))
+    audit = desk.runs.add("audit", "succeeded", DIFFERS)
+    lake = desk.runs.add("lake", "running")
+    page = await page_at(desk.http, "/")
+
+    shown = [one["data-work"] for one in page.elements["li"] if "data-work" in one]
+    assert shown == [lake, audit]
+    assert "2 of 8 tasks" in page.text
+    assert "not sound" in page.text
+    assert "run" in page.values("section", "data-works")
+
+
 async def test_the_last_audit_that_ended_well_decides(desk: RunsDesk) -> None:
     """A later audit that failed leaves its verdict, and is mentioned."""
     sound = desk.runs.add("audit", "succeeded", EXACT)
@@ -135,7 +149,7 @@ async def test_who_ran_and_cancelled_what_is_an_event(desk: RunsDesk) -> None:
         ("run lake", "before the report"),
         ("cancel lake", "too slow"),
     ]
-    assert "asked by anybody: before the report" in page.text
+    assert "requested by anybody: before the report" in page.text
 
 
 async def test_an_unknown_run_is_not_found(desk: RunsDesk) -> None:

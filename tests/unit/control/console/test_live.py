@@ -1,4 +1,4 @@
-"""What viewers are told: a page that applies every message shows what a page drawn just now shows."""
+"""What viewers get: a page that applies every message shows what a page drawn just now shows."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def data_of(message: bytes) -> Any:
     return msgspec.json.decode(line[6:])
 
 
-def applied(page: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+def applied(page: dict[str, Any], reading: dict[str, Any]) -> dict[str, Any]:
     """The page after a reading, as the console's script applies it."""
     parts = ("facts", "members", "beads", "rows")
-    return {part: page.get(part, {}) | told.get(part, {}) for part in parts}
+    return {part: page.get(part, {}) | reading.get(part, {}) for part in parts}
 
 
 @given(st.lists(scenes(), min_size=1, max_size=6))
@@ -52,7 +52,7 @@ def test_changes_add_up_to_the_whole(world: list[Scene]) -> None:
 
 
 @given(scenes())
-def test_nothing_new_is_not_told(scene: Scene) -> None:
+def test_nothing_new_makes_no_message(scene: Scene) -> None:
     """A reading without a change makes no message, unless one is due."""
     painter = Painter("lag")
     assert painter.paint(scene) is not None
@@ -63,7 +63,7 @@ def test_nothing_new_is_not_told(scene: Scene) -> None:
 
 
 def test_a_viewer_gets_rows_of_its_own_streams_only() -> None:
-    """A page of fifty streams is not told of a thousand."""
+    """A page of fifty streams does not hear of a thousand."""
     snapshot = Painter("lag").paint(scene_with([stream_row(n) for n in range(9)]))
     assert snapshot is not None
     assert set(data_of(snapshot.message([2, 4, 99], whole=True))["rows"]) == {"2", "4"}
@@ -104,7 +104,7 @@ async def test_a_viewer_that_comes_back_misses_no_event() -> None:
     await viewer.aclose()
 
 
-async def test_a_new_viewer_is_told_where_it_stands_and_sees_the_next_event() -> None:
+async def test_a_new_viewer_learns_where_it_stands_and_sees_the_next_event() -> None:
     """The first message carries the id of the newest event, so a reconnection continues there."""
     world = World()
     world.happen(0)
@@ -125,9 +125,9 @@ async def test_a_slow_viewer_gets_the_whole_instead_of_what_it_missed() -> None:
     for lag in (5, 6, 7):
         world.rows = [stream_row(n, lag=lag) for n in range(3)]
         await next_with(quick, b"reading")
-    told = data_of(await next_with(slow, b"reading"))
-    assert told["whole"]
-    assert told["facts"]["lag"] == "21"
+    reading = data_of(await next_with(slow, b"reading"))
+    assert reading["whole"]
+    assert reading["facts"]["lag"] == "21"
     await slow.aclose()
     await quick.aclose()
 

@@ -2,8 +2,31 @@
 
 from __future__ import annotations
 
-from services.control.core.recent_events import RecentEvents, StoredEvent
-from services.control.http.console.movements import HOUR_MS, by_cause, counts_of, handed_over, movements
+import itertools
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.control.core.recent_events import EventFilter, RecentEvents, StoredEvent
+from services.control.http.console.movements import (
+    HOUR_MS,
+    by_cause,
+    chosen,
+    counts_of,
+    handed_over,
+    members_of,
+    movements,
+)
+from services.control.http.console.pauses import (
+    BOTTOM,
+    LABEL,
+    TIMES,
+    TOP,
+    PauseChart,
+    pause_chart,
+    time_labels,
+)
 from shared.model.events import Event, encode_event
 
 
@@ -13,8 +36,6 @@ def stored(*events: Event) -> list[StoredEvent]:
     recent.begin(0)
     for number, event in enumerate(events):
         recent.add(number, encode_event(event))
-    from services.control.core.recent_events import EventFilter
-
     return recent.newest(100, EventFilter())
 
 
@@ -62,6 +83,74 @@ def test_movements_of_one_cause_stand_together() -> None:
     assert [[move.stream for move in cause.moves] for cause in causes] == [[5], [4], [3, 2, 1]]
     assert causes[2].longest_ms == 43.0
     assert (causes[2].sources, causes[2].targets) == (["m0"], ["m1"])
+
+
+def chart_of(pauses_ms: list[float]) -> PauseChart:
+    """The chart of handovers with these pauses."""
+    events = [msgspec.structs.replace(handover(n, n), pause_ms=ms) for n, ms in enumerate(pauses_ms)]
+    moves = movements(stored(*events))
+    chart = pause_chart(moves, counts_of(moves), HOUR_MS, None)
+    assert chart is not None
+    return chart
+
+
+@given(st.lists(st.floats(0, 1e7), min_size=1, max_size=300))
+def test_no_more_than_a_hundredth_of_the_pauses_is_longer_than_the_p99(pauses_ms: list[float]) -> None:
+    """It is one of them, between the median and the longest."""
+    events = [msgspec.structs.replace(handover(n, n), pause_ms=ms) for n, ms in enumerate(pauses_ms)]
+    counts = counts_of(movements(stored(*events)))
+
+    assert counts.median_ms is not None
+    assert counts.p99_ms in pauses_ms
+    assert counts.median_ms <= counts.p99_ms <= max(pauses_ms) == counts.longest_ms
+    assert sum(ms > counts.p99_ms for ms in pauses_ms) <= len(pauses_ms) / 100
+
+
+@given(st.lists(st.floats(0, 1e7), min_size=1, max_size=300))
+def test_the_distribution_stays_in_its_frame_and_its_labels_apart(pauses_ms: list[float]) -> None:
+    """Also with pauses off the scale, and when all are alike."""
+    chart = chart_of(pauses_ms)
+    labels = [one.label_y for one in chart.quantiles]
+
+    assert max(width for _, width in chart.bars) == 100
+    assert all(y >= TOP and y + chart.bar_height <= BOTTOM + 0.1 for y, _ in chart.bars)
+    assert [one.text.split()[0] for one in chart.quantiles] == ["longest", "p99", "median"]
+    assert all(lower - upper >= LABEL - 0.1 for upper, lower in itertools.pairwise(labels))
+    assert all(one.text in chart.distribution for one in chart.quantiles)
+
+
+def test_a_bar_is_as_wide_as_it_has_pauses() -> None:
+    """The widest bar is that with most pauses; longer pauses stand higher."""
+    bars = chart_of([2_000.0, 20.0, 20.0, 20.0, 20.0]).bars
+
+    assert [width for _, width in bars] == [25, 100]
+    assert bars[0][0] < bars[1][0]
+
+
+@given(st.integers(0, 2_000_000_000_000), st.integers(1, 400 * 86_400_000))
+def test_a_time_line_has_a_few_labels_at_round_times(begin_ms: int, length_ms: int) -> None:
+    """All within the span, at equal distances."""
+    times = [at for at, _ in time_labels(begin_ms, begin_ms + length_ms)]
+
+    assert len(times) <= TIMES + 1
+    assert all(begin_ms <= at < begin_ms + length_ms and at % 1_000 == 0 for at in times)
+    assert len({later - at for at, later in itertools.pairwise(times)}) <= 1
+
+
+def test_filters_leave_what_matches_all_of_them() -> None:
+    """A member may have given or got the stream; a take-over was given by nobody."""
+    moves = movements(stored(handover(1_000, 1), claim(2_000, 2, warm=False), handover(3_000, 3)))
+
+    def streams(**filters: object) -> list[int]:
+        every: dict[str, object] = {"since_ms": None, "stream": None, "member": "", "kind": ""}
+        return [move.stream for move in chosen(moves, **(every | filters))]  # type: ignore[arg-type]
+
+    assert streams() == [3, 2, 1]
+    assert streams(since_ms=2_000) == [3, 2]
+    assert streams(member="m0") == [3, 1]
+    assert streams(kind="take-over") == [2]
+    assert streams(kind="handover", stream=1, member="m1") == [1]
+    assert members_of(moves) == ["m0", "m1"]
 
 
 def test_an_hour_chart_marks_the_handovers_of_its_hour() -> None:

@@ -77,24 +77,26 @@ async def test_who_asked_and_why_is_kept_and_shown(desk: OperationsDesk) -> None
     assert [(event.kind, event.what, event.why) for event in desk.world.events] == [
         ("action", "drain a", "kernel <update>")
     ]
-    assert "asked by anybody: kernel <update>" in page.text
+    assert "requested by anybody: kernel <update>" in page.text
     assert "<update>" not in page.html
 
 
 async def test_an_operation_can_be_cancelled_from_its_page(desk: OperationsDesk) -> None:
-    """Its effect is undone, the form goes, and a second try is refused in words."""
+    """Its effect is undone, and the form goes. A second try leads to the same page; a refusal has words."""
     place, _ = await desk.start(kind="drain", member="a")
     before = await desk.get(place)
     again, _ = await posted(desk.http, f"{place}/cancel", reason="wrong member")
     after = await desk.get(again)
-    _, refusal = await posted(desk.http, f"{place}/cancel")
+    repeated, _ = await posted(desk.http, f"{place}/cancel")
+    pause, _ = await desk.start(kind="pause")
+    _, refusal = await posted(desk.http, f"{pause}/cancel")
 
     assert before.form(f"{place}/cancel") is not None
-    assert again == place
+    assert again == repeated == place
     assert after.form(f"{place}/cancel") is None
     assert "Cancelled by anybody: wrong member." in after.text
     assert refusal.status == 409
-    assert "Drain a: not cancelled." in refusal.text
+    assert "not cancelled." in refusal.text
 
 
 async def test_a_refusal_says_why_and_leads_back_to_the_dry_run(desk: OperationsDesk) -> None:

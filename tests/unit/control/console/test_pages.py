@@ -10,19 +10,24 @@ from pathlib import Path
 import httpx
 import pytest
 
+from bench.simulated_cluster import SimulatedCluster
+from bench.simulated_control import view_on
 from services.control.http.console.assets import FOLDER, Assets
 from services.control.http.console.beads import bead_of, scale_of
 from services.control.http.console.ownership import has_wires, ownership_map
 from services.control.http.console.pages import HEADERS
 from services.control.http.console.scene import owned_sentence
+from services.control.live.feed import EventFeed
 from tests.unit.control.console.scenes import MEMBERS, member_row, scene_with, stream_row
 from tests.unit.control.sources import small_baton
-from tests.unit.control.test_app import InMemoryRunner, app_of
+from tests.unit.control.test_app import InMemoryRunner, app_of, app_on
 
 VIEWS = ("/", "/console/ownership", "/console/streams/0", "/console/movements", "/console/sessions?find=k")
 URL = re.compile(r'(?:href|src)="([^"]+)"')
 WEIGHT_MOST = 120_000
 """Bytes of a first visit, packed: page, styles, scripts and fonts."""
+MAP_WEIGHT_MOST = 13_000
+"""Bytes of a page with the map of 1,000 streams on 50 members, packed."""
 
 
 async def browser_of(*, is_read: bool = True) -> httpx.AsyncClient:
@@ -48,6 +53,21 @@ async def test_a_page_loads_only_what_control_serves_and_runs_no_inline_script(v
         assert weight <= WEIGHT_MOST
 
 
+@pytest.mark.parametrize("view", ["/", "/console/ownership", "/console/ownership?by=streams"])
+async def test_the_map_of_a_thousand_streams_stays_light(view: str) -> None:
+    """A bead says only what its row and its link do not."""
+    feed = EventFeed()
+    world = view_on(SimulatedCluster(1_000, 50, 200, feed), feed)
+    await world.step()
+    transport = httpx.ASGITransport(app_on(world, feed, InMemoryRunner()))
+
+    async with httpx.AsyncClient(transport=transport, base_url="http://control") as browser:
+        page = await browser.get(view, headers={"Accept-Encoding": "gzip"})
+
+    assert page.text.count('class="bead ') == 1_000
+    assert int(page.headers["content-length"]) <= MAP_WEIGHT_MOST
+
+
 async def test_what_users_name_cannot_become_markup() -> None:
     """A name is shown as text wherever it stands."""
     async with await browser_of() as browser:
@@ -56,11 +76,19 @@ async def test_what_users_name_cannot_become_markup() -> None:
         assert "&lt;script&gt;" in page.text
 
 
-async def test_a_page_before_the_first_reading_says_so() -> None:
-    """As a problem document, as all of control's answers."""
-    async with await browser_of(is_read=False) as browser:
-        answer = await browser.get("/")
-        assert answer.status_code == 503
+@pytest.mark.parametrize(
+    ("path", "is_read", "status"), [("/", False, 503), ("/console/streams/99", True, 404)]
+)
+async def test_a_page_that_cannot_be_shown_says_why(path: str, is_read: bool, status: int) -> None:
+    """People get a page, which comes back by itself if control may; other clients get a problem document."""
+    async with await browser_of(is_read=is_read) as browser:
+        shown = await browser.get(path, headers={"Accept": "text/html"})
+        problem = await browser.get(path)
+
+    assert (shown.status_code, problem.status_code) == (status, status)
+    assert shown.headers["content-security-policy"] == HEADERS["Content-Security-Policy"]
+    assert ('http-equiv="refresh"' in shown.text) is (status == 503)
+    assert problem.json()["type"].removeprefix("urn:baton:") in shown.text
 
 
 def test_the_vendored_files_are_those_of_their_packages() -> None:

@@ -26,7 +26,7 @@ def work(name: str, drawn: str = "running", *, kind: Kind = "run", group: str = 
     return Work(kind=kind, group=group, id=name, drawn=drawn, share=None, words="")
 
 
-def told(messages: list[bytes]) -> list[tuple[str, str]]:
+def seen_in(messages: list[bytes]) -> list[tuple[str, str]]:
     """The ids and states in the messages."""
     data = [json.loads(message.split(b"data: ")[1]) for message in messages]
     return [(one["id"], one["drawn"]) for one in data]
@@ -46,13 +46,13 @@ def test_a_viewer_learns_the_newest_state_of_everything(rounds: list[dict[str, s
         now |= found
         log.look()
         if number >= joins:
-            seen |= told(log.after(reached, "run", "default"))
+            seen |= seen_in(log.after(reached, "run", "default"))
             reached = log.number
 
     assert not rounds[joins:] or seen == now
 
 
-def test_what_stays_the_same_is_not_told_again() -> None:
+def test_what_stays_the_same_is_not_sent_again() -> None:
     """Also if it was read again."""
     log = WorkLog(lambda: [work("a")])
     first = log.look()
@@ -74,8 +74,8 @@ def test_a_viewer_hears_of_its_own_kind_and_group() -> None:
     log = WorkLog(lambda: [work("a"), work("b", group="fraud"), work("c", kind="operation")])
     log.look()
 
-    assert told(log.after(0, "run", "default")) == [("a", "running")]
-    assert told(log.after(0, "operation", "default")) == [("c", "running")]
+    assert seen_in(log.after(0, "run", "default")) == [("a", "running")]
+    assert seen_in(log.after(0, "operation", "default")) == [("c", "running")]
 
 
 def test_while_nothing_can_be_read_nothing_changes() -> None:
@@ -92,7 +92,7 @@ def test_while_nothing_can_be_read_nothing_changes() -> None:
     found = None
 
     assert log.look() == before
-    assert told(log.after(0, "run", "default")) == [("a", "running")]
+    assert seen_in(log.after(0, "run", "default")) == [("a", "running")]
 
 
 def test_what_is_under_way_is_never_left_out() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from services.control.spark.request import RunRequest
+from services.control.spark.driver.run_lock import MARGIN_S, TURN_S, patience_of
+from services.control.spark.request import RunRequest, ZooKeeperPlace
 from shared.model.group import GroupSettings
 
 
@@ -35,6 +37,21 @@ def test_on_an_object_store_one_run_writes_at_a_time() -> None:
 
     assert len(locks) == 1
     assert request("audit", "s3a://b/lake").lock == request("audit", "/lake").lock
+
+
+def test_a_run_waits_for_its_turn_but_not_for_its_like() -> None:
+    """It outwaits another job up to its time limit; of two runs of one job the second gives up soon."""
+    place = ZooKeeperPlace(servers="z:1", timeout_s=10)
+    alone, shared, endless, audit = (
+        msgspec.structs.replace(request(job, lake), timeout_s=limit)
+        for job, lake, limit in (
+            *(("lake", "/lake", 900), ("lake", "s3a://b/lake", 900), ("lake", "s3a://b/lake", None)),
+            ("audit", "s3a://b/lake", 900),
+        )
+    )
+
+    assert patience_of(alone, place) == patience_of(audit, place) == 10 + MARGIN_S
+    assert (patience_of(shared, place), patience_of(endless, place)) == (900, TURN_S)
 
 
 @pytest.mark.parametrize("lake", ["/lake", "s3a://b/lake"])

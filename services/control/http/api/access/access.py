@@ -1,7 +1,7 @@
-"""Who is let in, and as whom: decides from the tokens in force and from what a request shows.
+"""Identifies callers: by a bearer token, by the cookie of a login, or by the machine that they are on.
 
-With tokens, a request shows one as a bearer, or the cookie that a login made of one. Without tokens control
-serves this machine alone, or everybody if BATON_CONTROL_OPEN says so. Used by gate.py and ../login.py.
+Without tokens, control serves only its own machine, or everybody if BATON_CONTROL_OPEN says so. Used by
+gate.py and ../login.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shared.service.loopback import is_loopback
 
 _BEARER = "bearer "
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
-"""Headers of a proxy: whoever comes through one is not on this machine, even if the proxy is."""
+"""Headers of a proxy: it may run on this machine, but its callers need not."""
 logger = logging.getLogger(__name__)
 
 
@@ -38,13 +38,13 @@ class TokensUnread(Unavailable):
 
 
 class ElsewhereRefused(BatonError):
-    """Control has no tokens, so it serves its own machine alone: set BATON_CONTROL_TOKENS_FILE."""
+    """Control has no tokens, so it serves only its own machine: set BATON_CONTROL_TOKENS_FILE."""
 
 
 class Access:
-    """Who is let in. `tokens`: None if there is no file of them; `is_open` counts only then.
+    """The rules for callers. `tokens`: None without a file of tokens; only then does `is_open` count.
 
-    `is_read_only`: nobody may act, whatever their role. `now_s` is in seconds since 1970.
+    `is_read_only`: refuses everything that acts, for every role. `now_s` is in seconds since 1970.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Access:
         return token
 
     def complaints(self) -> list[str]:
-        """Why nobody is let in: the file of tokens could never be read."""
+        """Why all callers are refused: the file of tokens could never be read."""
         return [fault] if self._tokens and (fault := self._tokens.file.complaint()) else []
 
     def remarks(self) -> list[str]:

@@ -1,8 +1,8 @@
-"""How often an address may show a token that is not in force: ten at once, then one a second.
+"""Limits wrong tokens by address: ten at once, then one a second.
 
-A token of the required length cannot be guessed anyway; this keeps guesses out of the log and off the
-processor. It counts by address, so it slows nobody else. Somebody at the same address is slowed as well: else
-the answer to a good token would tell that it is good, however fast guesses come. Who has a cookie is not.
+Tokens are too long to guess; this keeps guesses from filling the log and using the processor. An address over
+its limit gets the same answer to a good token, or guesses could continue at full speed. Other addresses and
+cookies are not affected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shared.service.rate_limit import RateLimit
 AT_ONCE = 10
 PER_S = 1.0
 MAX_ADDRESSES = 4096
-"""Addresses to remember; the one that was heard of least recently is forgotten first."""
+"""Addresses to remember; the least recently used one is forgotten first."""
 
 
 class Attempts:

@@ -14,7 +14,7 @@ ROLES: tuple[Role, ...] = ("view", "operate", "admin")
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Whoever makes a request: the name of their token, and its role."""
+    """Who makes a request: the name of the token, and its role."""
 
     name: str
     role: Role
@@ -25,11 +25,11 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ANYBODY = Caller(name="anybody", role="admin")
-"""Whoever reaches a control that has no tokens."""
+"""Every caller of a control without tokens."""
 
 
 def caller_of(request: HTTPConnection) -> Caller:
-    """Who makes this request, as the guard of the roles found out."""
+    """Who makes this request, as the gate has identified them."""
     found: Caller = request.scope.get("state", {}).get("caller", ANYBODY)
     return found
 

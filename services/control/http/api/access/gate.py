@@ -1,6 +1,6 @@
-"""The gate behind the guard: lets a request in whose caller has the role that it needs (needs.py).
+"""The gate behind the guard: admits a request if its caller has the role that it needs (needs.py).
 
-A browser that only wants to see a page is led to the login; everything else gets a problem document.
+A browser that asks for a page is redirected to the login; all other refusals are problem documents.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def is_for_a_page(request: HTTPConnection) -> bool:
 
 
 def refusal_for(error: BatonError) -> ASGIApp:
-    """The problem document for a request whose caller is not let in."""
+    """The problem document for a refused caller."""
     match error:
         case WrongToken():
             challenge = f'{_CHALLENGE}, error="invalid_token"'

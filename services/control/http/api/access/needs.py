@@ -1,7 +1,9 @@
-"""The role that each request needs. Pure: decides from its method and path alone; used by gate.py.
+"""The role that each request needs. Pure: decides from its method and path alone.
 
-Reading needs `view`. What acts stands in `ACTS`; a request that acts and does not stand there needs `admin`,
-and a test fails until somebody has decided about its route.
+Used by gate.py and documented.py.
+
+Reading needs `view`, and `ACTS` lists what acts. A request that acts but is not listed needs `admin`, and a
+test fails until its route is listed.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import re
 from services.control.http.api.access.caller import Role
 
 OPEN = frozenset({"/livez", "/readyz", "/login", "/logout"})
-"""Paths that need no role: probes have no token, and a login is there to show one."""
+"""Paths that need no role: probes have no token, and a login is where a caller shows one."""
 ACTS: tuple[tuple[str, str, Role], ...] = (
     ("POST", "/operations", "operate"),
     ("DELETE", "/operations/{operation_id}", "operate"),
@@ -33,7 +35,7 @@ _READING = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 
 def needed_role(method: str, path: str) -> Role | None:
-    """The least role that may make this request; None: nobody needs one.
+    """The least role that may make this request; None if it needs none.
 
     >>> needed_role("GET", "/streams"), needed_role("POST", "/operations"), needed_role("GET", "/livez")
     ('view', 'operate', None)
@@ -50,6 +52,17 @@ def needed_role(method: str, path: str) -> Role | None:
 def acts(method: str, path: str) -> bool:
     """Whether the request may change something."""
     return path not in OPEN and method not in _READING
+
+
+def exceptions(method: str, path: str) -> list[tuple[str, Role]]:
+    """Paths that a route's path covers but that need another role, with that role.
+
+    >>> exceptions("POST", "/jobs/{name}/runs"), exceptions("DELETE", "/runs/{run_id}")
+    ([('/jobs/maintain/runs', 'admin')], [])
+    """
+    covered, usual = _form_of(path), needed_role(method, path)
+    of_method = [(line, role) for act, line, role in ACTS if act == method]
+    return [(line, role) for line, role in of_method if role != usual and covered.fullmatch(line)]
 
 
 def _form_of(path: str) -> re.Pattern[str]:

@@ -15,8 +15,12 @@
     return getComputedStyle(probe).color;
   }
   const clock = (at) => new Date(at * 1000).toISOString().slice(11, 16);
-  const number = (value) => (value === null || value === undefined ? "" : value > 0 && value < 100 && value % 1
+  const number = (value) => (!isKnown(value) ? "" : value > 0 && value < 100 && value % 1
     ? value.toFixed(1) : Math.round(value).toLocaleString("en-US"));
+
+  const isKnown = (value) => value !== null && value !== undefined;
+  const lasting = (ms) => (ms < 1000 ? `${Math.round(ms)} ms` : ms < 60000 ? `${(ms / 1000).toFixed(1)} s` : `${Math.round(ms / 60000)} min`);
+  const wordsOf = (unitMs) => (unitMs ? (value) => (isKnown(value) ? lasting(value * unitMs) : "") : number);
 
   // one column of numbers; refusals are a column for each reason
   function columnOf(history, name) {
@@ -28,13 +32,18 @@
 
   function lastPoint(plot) {
     const [times, values] = plot.data;
-    const at = values.findLastIndex((value) => value !== null && value !== undefined);
+    const at = values.findLastIndex(isKnown);
     if (at < 0) return;
     const { ctx } = plot;
     ctx.beginPath();
     ctx.arc(plot.valToPos(times[at], "x", true), plot.valToPos(values[at], "y", true), 3 * devicePixelRatio, 0, 7);
     ctx.fillStyle = colour("--t1");
     ctx.fill();
+  }
+
+  function baseline({ ctx, bbox }) {
+    ctx.fillStyle = colour("--control");
+    ctx.fillRect(bbox.left, bbox.top + bbox.height, bbox.width, devicePixelRatio);
   }
 
   function handovers(plot) {
@@ -45,17 +54,24 @@
         ctx.fillRect(plot.valToPos(at, "x", true), bbox.top + bbox.height, 2, 4 * devicePixelRatio);
   }
 
+  // labels that the edges would cut are left out
+  const EDGE = 16;
+  function whole({ scales: { x }, width }, times) {
+    const left = (at) => ((at - x.min) / (x.max - x.min)) * width;
+    return times.map((at) => (left(at) < EDGE || left(at) > width - EDGE ? null : at));
+  }
+
   function options(width) {
     return {
-      width, height: HEIGHT, legend: { show: false },
+      width, height: HEIGHT, padding: [8, 4, 0, 0], legend: { show: false },
       cursor: { sync: { key: sync.key }, y: false, points: { size: 6 }, drag: { x: false } },
       scales: { y: { range: (_, low, high) => [0, Math.max(high ?? 0, 1e-9) * 1.12] } },
       axes: [{
         size: 18, stroke: colour("--t3"), grid: { show: false }, ticks: { show: false }, font: "11px Geist, sans-serif",
-        values: (_, times) => times.map(clock), space: 90,
+        filter: whole, values: (_, times) => times.map((at) => (isKnown(at) ? clock(at) : "")), space: 90,
       }, { show: false }],
       series: [{}, { stroke: colour("--t2"), width: 1.5, fill: colour("--raised"), points: { show: false }, spanGaps: false }],
-      hooks: { draw: [lastPoint, handovers], setCursor: [showAt] },
+      hooks: { draw: [baseline, lastPoint, handovers], setCursor: [showAt] },
     };
   }
 
@@ -63,12 +79,12 @@
   function showAt(plot) {
     const value = box.querySelector(`[data-hour-value="${plot.baton}"]`);
     if (!value) return;
-    if (plot.cursor.idx === null || plot.cursor.idx === undefined) {
+    if (!isKnown(plot.cursor.idx)) {
       if (value.dataset.now !== undefined) { value.textContent = value.dataset.now; delete value.dataset.now; }
       return;
     }
     value.dataset.now ??= value.textContent;
-    value.textContent = number(plot.data[1][plot.cursor.idx]);
+    value.textContent = plot.words(plot.data[1][plot.cursor.idx]);
   }
 
   function draw(history) {
@@ -78,6 +94,7 @@
       if (charts[n]) return charts[n].setData([times, values]);
       charts[n] = new uPlot(options(figure.clientWidth), [times, values], figure);
       charts[n].baton = figure.dataset.series;
+      charts[n].words = wordsOf(Number(figure.dataset.unitMs));
       sync.sub(charts[n]);
     });
   }

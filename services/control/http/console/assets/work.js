@@ -1,25 +1,29 @@
 // Keeps runs and operations on a page current. What a message does not carry is read from the page's own address.
 "use strict";
 (() => {
-  const $ = (selector, from = document) => from.querySelector(selector);
-  const all = (selector, from = document) => [...from.querySelectorAll(selector)];
-  const feed = $("#feed");
-  const isPaused = () => $("#pause-switch")?.getAttribute("aria-pressed") === "true";
-  const redrawnFor = new Map(); // id -> what it was like when the page was read again for it
-  let isStale = false; // while the page is paused
-  let reading = null;
+  const { $, all, announce, feed, isPaused, readAgain } = page;
+  const readFor = new Map(); // id -> what it was like when the page was read again for it
+  let isBehind = false; // while the page is paused
+
+  const hasEnded = (work) => /^(succeeded|done|failed|cancelled)\b/.test(work.drawn);
+
+  // a list shows everything; one of the latest only what begins, since older ones come with each connection
+  function isWanted(work) {
+    const list = $("[data-works]");
+    return list?.dataset.works === work.kind && !("latest" in list.dataset && hasEnded(work));
+  }
 
   function happened({ detail }) {
     const work = JSON.parse(detail.data);
-    if (isPaused()) { isStale = true; return; }
+    if (isPaused()) { isBehind = true; return; }
     const places = all(`[data-work="${CSS.escape(work.id)}"]`);
-    if (!places.length && $("[data-works]")?.dataset.works !== work.kind) return;
+    if (!places.length && !isWanted(work)) return;
     const isOther = places.some((place) => place.dataset.drawn !== work.drawn);
-    if ((isOther || !places.length) && redrawnFor.get(work.id) !== work.drawn) {
-      redrawnFor.set(work.id, work.drawn);
-      if (isOther && /^(succeeded|done|failed|cancelled)\b/.test(work.drawn))
-        $("#announce").textContent = `The ${work.kind} ${work.id} has ended: ${work.drawn.split(" ")[0]}`;
-      return redraw();
+    if ((isOther || !places.length) && readFor.get(work.id) !== work.drawn) {
+      readFor.set(work.id, work.drawn);
+      if (isOther && hasEnded(work))
+        announce(work.id, () => `The ${work.kind} ${work.id} has ended: ${work.drawn.split(" ")[0]}`);
+      return readAgain();
     }
     for (const place of places) show(place, work);
     readLog(work.id);
@@ -34,47 +38,13 @@
     if (words) bar.setAttribute("aria-valuetext", words);
   }
 
-  // one at a time; what happens meanwhile is read by the next one
-  async function redraw() {
-    if (reading) { await reading; }
-    reading = read();
-    await reading;
-    reading = null;
-  }
-
-  async function read() {
-    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
-    if (!answer.ok) return;
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    for (const region of all("[data-region]")) {
-      const fresh = page.getElementById(region.id);
-      if (fresh) replace(region, fresh);
-    }
-    showCopies();
-    const log = $("[data-log]");
-    if (log) readLog(log.dataset.run);
-  }
-
-  // keeps the focus, and what somebody is typing
-  function replace(region, fresh) {
-    const active = document.activeElement;
-    const name = region.contains(active) && ["name", "href"].find((one) => active.hasAttribute(one));
-    const focused = name && `${active.localName}[${name}="${CSS.escape(active.getAttribute(name))}"]`;
-    for (const field of all("input[name]:not([type=hidden])", region)) {
-      const twin = $(`input[name="${CSS.escape(field.name)}"]`, fresh);
-      if (twin) twin.value = field.value;
-    }
-    region.replaceWith(fresh);
-    if (focused) $(focused, fresh)?.focus();
-  }
-
   async function readLog(id) {
     const log = $("[data-log]");
     if (!log || log.dataset.run !== id || log.dataset.reading) return;
     log.dataset.reading = "yes";
-    const answer = await fetch(`${log.dataset.log}?after=${log.dataset.next}`);
+    const answer = await fetch(`${log.dataset.log}?after=${log.dataset.next}`).catch(() => null);
     delete log.dataset.reading;
-    if (!answer.ok) return;
+    if (!answer?.ok) return;
     const part = await answer.json();
     const isAtEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 4;
     log.append(part.text);
@@ -90,12 +60,18 @@
     const button = event.target.closest("[data-copy]");
     if (button) navigator.clipboard.writeText($("pre", button.closest(".call")).textContent);
   });
+  document.addEventListener("baton:read", () => {
+    showCopies();
+    const log = $("[data-log]");
+    if (log) readLog(log.dataset.run);
+  });
+  feed?.addEventListener("htmx:sse:after:connection", () => readFor.clear()); // a reading may have failed meanwhile
   feed?.addEventListener("run", happened);
   feed?.addEventListener("operation", happened);
   $("#pause-switch")?.addEventListener("click", () => {
-    if (isPaused() || !isStale) return;
-    isStale = false;
-    redraw();
+    if (isPaused() || !isBehind) return;
+    isBehind = false;
+    readAgain();
   });
   showCopies();
   const log = $("[data-log]");

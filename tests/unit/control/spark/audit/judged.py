@@ -37,7 +37,7 @@ _ROW = pa.schema(
 class World:
     """Logs by stream, what the sessions topic holds (its only partition), and what the table holds.
 
-    A row of the table has its place in the topic and the record.
+    A row of the table has its place in the topic and the record. `batch`: records of a batch that is read.
     """
 
     logs: list[list[Record]]
@@ -47,6 +47,7 @@ class World:
     owners: Sequence[int] = ()
     position: int = LAST
     table_position: int | None = None
+    batch: int = 9
 
     def deliver(self) -> None:
         """Delivers what owners close, and lets the table take it over."""
@@ -79,18 +80,18 @@ class World:
 
     def _fragment_rows(self, stream: int, log: Sequence[Record]) -> list[Any]:
         records = [(stream, one.offset, one.timestamp, one.key, one.value) for one in log]
-        batches = _batches(records, ("stream", "offset", "appended", "key", "value"))
+        batches = self._batches(records, ("stream", "offset", "appended", "key", "value"))
         return _rows(read_fragment_rows(batches, self.settings.future_ms, lambda _: True, 1))
 
     def _delivered_rows(self) -> list[Any]:
         records = [(0, offset, key, value) for offset, (key, value) in enumerate(self.topic)]
-        batches = _batches(records, ("topic_partition", "topic_offset", "key", "value"))
+        batches = self._batches(records, ("topic_partition", "topic_offset", "key", "value"))
         return _rows(read_delivered_rows(batches, lambda *_: True, 1, with_sums=True))
 
     def _table_rows(self) -> Iterable[Any]:
         """Rows as Spark makes them of the table: `test_spark_audit.py` compares the sums."""
         records = [(0, at, msgspec.json.decode(value)["key"].encode(), value) for at, value in self.table]
-        batches = _batches(records, ("topic_partition", "topic_offset", "key", "value"))
+        batches = self._batches(records, ("topic_partition", "topic_offset", "key", "value"))
         for row in _rows(read_delivered_rows(batches, lambda *_: True, 1, with_sums=True)):
             if row[4] < TABLE:
                 continue  # the facts
@@ -99,6 +100,12 @@ class World:
             body |= {"partition": partition, "offset": offset}
             yield *row[:4], TABLE, msgspec.json.encode(body)
 
+    def _batches(self, rows: Sequence[Sequence[Any]], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for at in range(0, len(rows), self.batch):
+            columns = zip(*rows[at : at + self.batch], strict=True)
+            arrays = [pa.array(list(column)) for column in columns]
+            yield pa.RecordBatch.from_arrays(arrays, names=list(names))
+
 
 def world(seed: int, streams: int = 2, length: int = 80, **more: Any) -> World:
     """Random logs of the same keys in each stream, with everything delivered and in the table."""
@@ -106,12 +113,6 @@ def world(seed: int, streams: int = 2, length: int = 80, **more: Any) -> World:
     one = World(logs=[list(random_log(draw, length)) for _ in range(streams)], **more)
     one.deliver()
     return one
-
-
-def _batches(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    for at in range(0, len(rows), 9):
-        columns = zip(*rows[at : at + 9], strict=True)
-        yield pa.RecordBatch.from_arrays([pa.array(list(column)) for column in columns], names=list(names))
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> list[Any]:

@@ -137,7 +137,9 @@ def test_only_the_newest_ids_are_remembered(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_limit_closes_before_the_fragment_that_would_exceed_it() -> None:
     """Rule 5: number, bytes and span include the new fragment."""
     number = fold([line(offset, 1000) for offset in range(6)])
-    size = fold([line(0, 1000)._replace(size=300), line(1, 1000)._replace(size=101)])
+    size = fold(
+        [msgspec.structs.replace(line(0, 1000), size=300), msgspec.structs.replace(line(1, 1000), size=101)]
+    )
     span = fold([line(0, 1000), line(1, 1100), line(2, 1200), line(3, 1300), line(4, 1301)])
 
     assert spans(number) == [(0, 3, "limit", 4), (4, 5, "gap", None)]

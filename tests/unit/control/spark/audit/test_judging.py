@@ -148,6 +148,24 @@ def test_every_fragment_in_a_wrong_stream_counts(seed: int) -> None:
     assert found == sorted(key.decode() for _, key in wrong)[:MOST_EXAMPLES]
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_verdict_does_not_depend_on_the_batches_that_are_read(seed: int) -> None:
+    """A row holds the fragments of a key in one batch, but sessions are judged as if each had its own."""
+    one = world(seed)
+    key, value = one.topic[picked(one, seed)]
+    one.topic.append((key, value))
+    one.topic[0] = one.topic[0][0], altered(one.topic[0][1], last_offset=10**6)
+    one.table = one.table[1:]
+
+    found = []
+    for batch in (1, 9, 1000):
+        one.batch = batch
+        found.append(one.audit())
+
+    assert found[0] == found[1] == found[2]
+    assert set(faults(found[0][0])) >= {"extra", "different", "lake_missing"}
+
+
 def test_losses_of_at_most_once_are_counted_and_permitted() -> None:
     """They are missing, and the verdict says that the delivery permits it."""
     one = world(1, settings=msgspec.structs.replace(SETTINGS, delivery="at_most_once"))
@@ -161,7 +179,8 @@ def test_losses_of_at_most_once_are_counted_and_permitted() -> None:
     assert verdict_of({**sums, "split_keys": 0}, "at_most_once") == "within the promise of at_most_once"
 
 
-def test_delivered_sessions_of_a_hot_key_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("batch", [9, 1000])
+def test_delivered_sessions_of_a_hot_key_are_not_held(monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
     """At any time a key holds those of its open session and of the next fragment, however many there are."""
     held = []
     feed = KeyVerdict.feed
@@ -171,7 +190,7 @@ def test_delivered_sessions_of_a_hot_key_are_not_held(monkeypatch: pytest.Monkey
         return feed(self, line)  # type: ignore[arg-type]
 
     monkeypatch.setattr(KeyVerdict, "feed", watched)
-    one = world(3, streams=1, length=3000)
+    one = world(3, streams=1, length=3000, batch=batch)
 
     sums, _ = one.audit()
 

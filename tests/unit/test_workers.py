@@ -1,0 +1,34 @@
+"""Pytest workers divide the tests so that no expensive server starts twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.workers import ONE_STACK, ROOT, SPARK, part
+
+EXPENSIVE = {"spark", "secured_kafka"}
+
+
+def part_of(path: Path) -> str:
+    return part(path.relative_to(ROOT).as_posix())
+
+
+def test_one_worker_runs_all_tests_that_share_a_server(request: pytest.FixtureRequest) -> None:
+    """Also those that request it through another fixture. Only a whole run looks at every test."""
+    strays = [
+        item.nodeid
+        for item in request.session.items
+        if EXPENSIVE.intersection(getattr(item, "fixturenames", ())) and part_of(item.path) != SPARK
+    ]
+
+    assert strays == []
+
+
+def test_a_file_is_a_part_of_its_own_unless_it_shares() -> None:
+    """Its tests share fixtures of the module; a folder's tests, one stack."""
+    here = Path(__file__)
+
+    assert part_of(here) == here.relative_to(ROOT).as_posix()
+    assert [part(f"{folder}/test_x.py") for folder in ONE_STACK] == list(ONE_STACK)
