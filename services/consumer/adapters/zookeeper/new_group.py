@@ -35,8 +35,9 @@ async def create_group(
         raise ZooKeeperUnavailable(f"the group's settings at {path} are unreadable")
     if start is not None:
         await zookeeper.create(names.start(group), start.encode())
-    has_start = await zookeeper.get(names.start(group), awaits_creation=False) is not None
-    differences = settings.differences(found, but_defaults=has_start)
+    differences = settings.differences(found)
+    if differences and await zookeeper.get(names.start(group), awaits_creation=False) is not None:
+        differences = settings.differences(found, but_defaults=True)
     if differences:
         raise InvalidInput(
             f"group {group!r} has other settings (here / there): {', '.join(differences)}; "
