@@ -53,22 +53,25 @@ async def test_the_facts_of_each_stream_are_read(kafka: str, namespace: str, rew
 async def test_sessions_count_as_gone_only_if_they_may_reach_the_start(
     kafka: str, namespace: str, rewinds: KafkaRewinds
 ) -> None:
-    """Retention took those that were delivered before the first one that is left."""
+    """Retention took those of the stream that closed before its first one that is left."""
     names = Names(namespace)
-    await make_streams(kafka, names, 1)
+    await make_streams(kafka, names, 3)
+    cut = Cut("default", 5)
     assert await rewinds.is_unused("default")
-    assert await rewinds.has_sessions_since(Cut("default", 5), 0, 0)
+    assert await rewinds.has_sessions_since(cut, 0, 0)
     await ensure_topics(kafka, [sessions_topic(names, "default", 1, -1)], 1)
-    await write_fragments(kafka, names, {0: 1})
+    await write_fragments(kafka, names, {0: 1, 1: 1, 2: 1})
+    times = [(await records_of(kafka, names.fragments(n), at_least=1))[0].timestamp for n in range(2)]
     async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
-        for _ in range(2):
-            await producer.send_and_wait(names.sessions("default"), b"{}")
-    await write_fragments(kafka, names, {0: 1})
+        for stream, closed_at in ((0, 0), (7, 0), (0, times[0]), (1, times[1] - 1)):
+            value = b'{"stream":%d,"closed_at":%d}' % (stream, closed_at)
+            await producer.send_and_wait(names.sessions("default"), value)
 
-    whole = await rewinds.has_sessions_since(Cut("default", 5), 0, 0)
+    whole = [await rewinds.has_sessions_since(cut, stream, 0) for stream in range(3)]
     await delete_below(kafka, names.sessions("default"), 1)
+    left = [await rewinds.has_sessions_since(cut, stream, 0) for stream in range(3)]
 
-    assert whole
-    assert not await rewinds.has_sessions_since(Cut("default", 5), 0, 0)
-    assert await rewinds.has_sessions_since(Cut("default", 5), 0, 1)
+    assert whole == [True, True, True]
+    # of stream 0 the first that is left closed when the record was appended, of stream 2 none is left
+    assert left == [False, True, False]
     assert not await rewinds.is_unused("default")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Self
+
+import msgspec
 
 from services.control.core.rewinds import LogState, StreamFacts, log_state
 from shared.errors import KafkaUnavailable
@@ -51,7 +54,9 @@ class KafkaRewinds:
     async def has_sessions_since(self, cut: Cut, stream: int, offset: int) -> bool:
         """Whether the cut's group's sessions that reach this offset of the stream are still in their topic.
 
-        They were delivered after the record there was appended. Raises KafkaUnavailable.
+        They closed after the record there was appended, and a stream's sessions are delivered in the order in
+        which they closed. So the first one that is left decides, by the broker's clock. Raises
+        KafkaUnavailable.
         """
         topic = self._names.sessions(cut.group)
         if await is_missing(self._cluster, topic):
@@ -60,9 +65,12 @@ class KafkaRewinds:
         first = (await list_offsets(self._cluster, [partition], EARLIEST))[partition]
         if first == 0:
             return True
-        end = (await list_offsets(self._cluster, [partition], LATEST))[partition]
-        oldest = await self._appended(partition, first, end)
-        reached = await self._appended((self._names.fragments(stream), 0), offset, offset + 1)
+        try:
+            async with asyncio.timeout(READ_S):
+                reached = await self._appended((self._names.fragments(stream), 0), offset, offset + 1)
+                oldest = await self._first_closed_at(partition, first, stream)
+        except TimeoutError:
+            raise KafkaUnavailable(f"{topic} could not be read within {READ_S:g} s") from None
         return oldest is not None and reached is not None and oldest < reached
 
     async def is_unused(self, group: str) -> bool:
@@ -111,3 +119,23 @@ class KafkaRewinds:
             timestamp: int = record.timestamp
             return timestamp
         return None
+
+    async def _first_closed_at(self, partition: Partition, first: int, stream: int) -> int | None:
+        """`closed_at` (ms) of the stream's first session in the partition, None if it has none there."""
+        end = (await list_offsets(self._cluster, [partition], LATEST))[partition]
+        async for record in read_range(self._cluster, partition, first, end - 1, is_committed=True):
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+                session = _closed_of(record.value)
+                if session.stream == stream:
+                    return session.closed_at
+        return None
+
+
+class _Closed(msgspec.Struct, frozen=True):
+    """What is asked of a delivered session."""
+
+    stream: int
+    closed_at: int
+
+
+_closed_of = msgspec.json.Decoder(_Closed).decode
