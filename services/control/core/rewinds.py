@@ -22,7 +22,7 @@ from shared.model.head import Head
 from shared.model.names import is_group_name
 from shared.model.start import GroupStart, latest_start
 
-LogState = Literal["same", "anew", "regrown"]
+LogState = Literal["same", "anew", "cut"]
 """What became of a log since its head: it holds what was committed; it is another log; it lost its end."""
 To = str | int | dict[str, int]
 Wanted = Literal["earliest", "latest"]
@@ -149,12 +149,15 @@ def start_of(stream: int, wish: RewindWish, facts: StreamFacts) -> StreamStart:
         records = facts.end - facts.first
         why = "its log was made anew"
         return StreamStart(stream=stream, start=None, why=why, records=records, taken=0)
-    if facts.log == "regrown" and not isinstance(wanted, int):
-        raise RewindRefused(f"stream {stream}: its log lost its end and grew again; name the offset yourself")
+    if facts.log == "cut":
+        # sessions that reach beyond its end would cover what is appended there now
+        raise RewindRefused(f"stream {stream}: its log lost its end; only a group that is `alone` can start")
     try:
-        most = min(latest_start(facts.head, facts.before), facts.end)
+        most = latest_start(facts.head, facts.before)
     except InvalidInput as error:
         raise RewindRefused(f"stream {stream}: {error.detail}") from None
+    if facts.head is None or facts.head.oldest == -1:
+        most = max(most, facts.first)  # nothing is open, and what is gone nobody will read
     if most < facts.first:
         raise RewindRefused(
             f"stream {stream}: retention has removed records from {most} to {facts.first} that sessions of "
@@ -199,9 +202,7 @@ def log_state(head: Head | None, end: int, first_a: int | None, last_a: int | No
         return "same"
     if end >= head.position and (last_a is None or head.appended in (-1, last_a)):
         return "same"
-    if first_a is None or first_a > head.appended >= 0:
-        return "anew"
-    return "same" if end < head.position else "regrown"
+    return "anew" if first_a is None or first_a > head.appended >= 0 else "cut"
 
 
 def _wanted(stream: int, wish: RewindWish, facts: StreamFacts) -> int | Wanted:

@@ -100,9 +100,9 @@ async def test_only_the_plan_that_was_shown_is_carried_out(world: GroupsWorld) -
         (facts(oldest=40, first=50), "retention has removed records from 40 to 50"),
         (facts(oldest=None), "did not say what is open"),
         (facts(unreadable="carries no head"), "carries no head"),
-        (facts(log="regrown"), "name the offset yourself"),
+        (facts(log="cut"), "lost its end"),
     ],
-    ids=["retention", "an old head", "no head", "regrown"],
+    ids=["retention", "an old head", "no head", "a log without its end"],
 )
 async def test_a_rewind_that_would_miss_or_double_fragments_is_refused(
     world: GroupsWorld, stream: StreamFacts, why: str
@@ -139,6 +139,15 @@ async def test_retention_raises_a_start_and_says_what_it_took(world: GroupsWorld
     assert (rows[0]["start"], rows[0]["taken"], rows[0]["why"]) == (
         30, 20, "retention has removed 20 records"
     )  # fmt: skip
+
+
+async def test_where_nothing_is_open_a_group_starts_with_what_retention_left(world: GroupsWorld) -> None:
+    """Nobody will read what is gone; so it is with a followed group that has not begun."""
+    world.rewinds.streams = {0: facts(position=20, first=30), 1: StreamFacts(first=30, end=120)}
+
+    rows = (await world.post(**REWIND, to="latest", dry_run=True)).json()["streams"]
+
+    assert [row["start"] for row in rows] == [30, 30]
 
 
 async def test_a_lost_log_is_followed_from_the_start_of_the_new_one(world: GroupsWorld) -> None:

@@ -24,8 +24,9 @@ def committed(position: int = 10, appended: int = 500) -> Head:
         (committed(), 3, 600, None, "anew"),
         (committed(), 12, 600, 900, "anew"),
         # an unclean election cut its end
-        (committed(), 8, 100, None, "same"),
-        (committed(), 12, 100, 900, "regrown"),
+        (committed(), 8, 100, None, "cut"),
+        (committed(), 12, 100, 900, "cut"),
+        (committed(appended=-1), 3, 600, None, "cut"),
     ],
 )
 def test_a_log_that_was_made_anew_holds_only_younger_records(
