@@ -11,7 +11,7 @@ WORKERS ?= 3
 PARALLEL := -n $(WORKERS) --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-browser pictures pictures-beside agent lint types up down bench bench-spark bench-grid chaos chaos-cluster kill-matrix test-s3 soak simulate simulate-faults fuzz mutate audit-deps sbom clean lock
+.PHONY: help install demo test test-browser pictures pictures-beside agent lint types up down bench bench-spark bench-grid chaos chaos-cluster kill-matrix test-s3 soak simulate simulate-faults simulate-queues fuzz mutate audit-deps sbom clean lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ simulate: $(INSTALLED) ## Simulate members under every fault, SEEDS=n (or a..b) 
 
 simulate-faults: $(INSTALLED) ## Check that the simulation finds every planted fault, even rare ones
 	@$(BIN)/python -m pytest --soak tests/simulation/test_faults.py $(ARGS)
+
+simulate-queues: $(INSTALLED) ## Simulate workers of a queue under every fault, SEEDS=n (or a..b) runs
+	@$(BIN)/python -m tests.queue_simulation $(or $(SEEDS),100000) $(ARGS)
 
 fuzz: $(INSTALLED) ## Send SEEDS=n (or a..b) spoiled requests to the producer's door
 	@$(BIN)/python -m tests.fuzz $(or $(SEEDS),100000) $(ARGS)

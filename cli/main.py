@@ -76,6 +76,7 @@ COMMANDS = {
     "spark": LazyCommand("cli.stack.spark_command:spark_group", "Prepare a Spark cluster for the jobs."),
     "kafka": LazyCommand("cli.commands.kafka:kafka_group", "Show a record, or repair a topic or a stream."),
     "zookeeper": LazyCommand("cli.commands.zookeeper:zookeeper_group", "Lock or unlock Baton's znodes."),
+    "queue": LazyCommand("cli.commands.queue:queue_group", "Put, lease and settle items of queues."),
     "doctor": LazyCommand("cli.commands.doctor:doctor", "Check what Baton stands on, and say what to do."),
     "settings": LazyCommand("cli.commands.settings:settings_command", "Print all settings as Markdown."),
     "jars": LazyCommand("cli.stack.jars_command:jars", "Download the jars of the lock file."),

@@ -15,6 +15,7 @@ import click
 from services.consumer.settings import ConsumerSettings
 from services.control.settings import ControlSettings
 from services.producer.settings import ProducerSettings
+from services.queue.settings import QueueServiceSettings
 from shared.service.service_settings import ServiceSettings
 from shared.service.settings import Row, describe, variable_for
 
@@ -22,6 +23,7 @@ SERVICES: dict[str, type[ServiceSettings]] = {
     "producer": ProducerSettings,
     "consumer": ConsumerSettings,
     "control": ControlSettings,
+    "queue": QueueServiceSettings,
 }
 SHOWN_DEFAULTS = {"BATON_MEMBER": "host name and process id"}
 """Descriptions of defaults that differ in every process."""
@@ -33,6 +35,9 @@ ELSEWHERE = {
     "BATON_TOKEN": "the token itself, instead of BATON_TOKEN_FILE",
     "BATON_PRODUCER_URL": "base URL of the producer, for `baton import` and `baton rejected replay`; "
     "default: that of the local stack of this folder, else `http://127.0.0.1:8001`",
+    "BATON_QUEUE_URL": "base URL of the queue service, for `baton queue` (`--url`); default: that of the "
+    "local stack of this folder, else `http://127.0.0.1:8002`",
+    "BATON_QUEUE_KEY": "key for queues, of `baton queue` (`--key`)",
     "BATON_WRITE_KEY": "write key of `baton import` and `baton rejected replay` (`--write-key`)",
     "BATON_HOME": "folder of the local stack's data, logs and pids (`--home`), where client commands look "
     "for it, too; default: the nearest `.baton` of a stack in the current folder or above, else a new one",

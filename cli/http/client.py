@@ -145,6 +145,13 @@ class BatonClient:
         """Starts an operation (202), or returns what it would do (200, with `dry_run`)."""
         return await self._start("/operations", request)
 
+    async def call(self, method: str, path: str, body: Any = None) -> Any:
+        """The JSON answer of a queue; `body` is JSON, or bytes with a line per item."""
+        how: dict[str, Any] = {} if body is None else {"json": body}
+        if isinstance(body, bytes):
+            how = {"content": body, "headers": {"content-type": NDJSON}}
+        return decoded(await self._requests.send(method, path, **how), Any)
+
     async def _start(self, path: str, body: Mapping[str, Any], **request: Any) -> dict[str, Any]:
         # control starts nothing twice under one key, so the request can be repeated when its answer is lost
         key = {"idempotency-key": uuid.uuid4().hex}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from shared.kafka.users import Right
 from shared.model.names import DEFAULT_GROUP, Names
 
-PRINCIPALS = ("producer", "consumer", "control", "spark", "command line", "repairs")
+PRINCIPALS = ("producer", "consumer", "queue", "control", "spark", "command line", "repairs")
 _OWN = ("create", "describe-configs")
 """For topics that a service creates: it also looks whether existing ones are as safe as new ones."""
 
@@ -32,6 +32,11 @@ def rights_of(principal: str, names: Names, group: str = DEFAULT_GROUP) -> list[
             Right("topic", names.events, "literal", ("write", *_OWN)),
             Right("group", names.kafka_group(group), "literal", ("read",)),
             Right("transactional-id", f"{names.kafka_group(group)}.", "prefixed", ("write",)),
+        ],
+        "queue": [
+            Right("topic", names.queue(""), "prefixed", ("read", "write", "delete", *_OWN)),
+            Right("topic", sessions, "prefixed", ("read",)),
+            Right("group", names.queue_group(""), "prefixed", ("read",)),
         ],
         "control": [
             Right("topic", fragments, "prefixed", ("read",)),

@@ -1,4 +1,4 @@
-"""The local stack as an async context manager: ZooKeeper, Kafka, producer, consumers and control.
+"""The local stack as an async context manager: ZooKeeper, Kafka, producer, consumers, queue and control.
 
 Entering it starts everything in order and returns when all are ready; leaving it stops everything in the
 reverse order. Used by `baton up`, `baton demo` and the end-to-end tests, which kill, pause, stop and add
@@ -106,7 +106,7 @@ class LocalStack:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stops everything in order: consumers, producer and control, Kafka, ZooKeeper."""
+        """Stops everything in order: consumers, the other services, Kafka, ZooKeeper."""
         # the exit stack does not get the error: it would cancel the tasks instead of stopping them in order
         await self._exit.aclose()
 
@@ -157,12 +157,12 @@ class LocalStack:
         # the producer first, alone: it creates the stream table that the others wait for
         await self._wait_ready([self._launch(self._specs.producer())])
         consumers = [self._specs.consumer(index) for index in range(self.options.consumers)]
-        specs = [*consumers, self._specs.control()]
+        specs = [*consumers, self._specs.queue(), self._specs.control()]
         await self._wait_ready([self._launch(spec) for spec in specs])
 
     async def _stop_all(self) -> None:
         consumers = [self.consumer(index) for index in self.consumers]
-        services = [p for name in ("producer", "control") if (p := self._processes.get(name))]
+        services = [p for name in ("producer", "queue", "control") if (p := self._processes.get(name))]
         spark = [process for name, process in self._processes.items() if name.startswith("spark-")]
         servers = [[p] for name in ("kafka", "zookeeper") if (p := self._processes.get(name))]
         # consumers first: to leave in order they need ZooKeeper and Kafka
@@ -203,6 +203,7 @@ class LocalStack:
             ready=self._ready,
             control=self.control_url,
             producer=self.producer_url,
+            queue=self.options.queue_url,
             kafka=self.options.kafka_address,
             kafka_locks=self._locks.kafka_environment(OPERATOR) if self._locks else {},
             tls=self._locks.tls_environment(OPERATOR) if self._locks else {},

@@ -78,6 +78,14 @@ class StackOptions:
     def producer_url(self) -> str:
         return self.url_of(self.producer_port)
 
+    @property
+    def queue_port(self) -> int:
+        return 8002 + self.port_offset
+
+    @property
+    def queue_url(self) -> str:
+        return self.url_of(self.queue_port)
+
     def url_of(self, port: int) -> str:
         """The base URL of the service at this port."""
         return f"{'https' if self.secure else 'http'}://{LOOPBACK}:{port}"
@@ -130,7 +138,7 @@ class StackOptions:
 
 def ports_of(options: StackOptions) -> dict[str, int]:
     """Every port of the stack, by the name of the process that listens on it."""
-    ports = {"control": options.control_port, "producer": options.producer_port}
+    ports = {"control": options.control_port, "producer": options.producer_port, "queue": options.queue_port}
     ports |= {f"consumer-{i}": options.consumer_port(i) for i in range(options.consumers)}
     if options.spark_workers:
         ports["spark-master"] = options.spark_master_port

@@ -112,6 +112,10 @@ class StackProcesses:
         """The producer."""
         return self._service("producer", "producer", self._options.producer_port)
 
+    def queue(self) -> ProcessSpec:
+        """A worker of all queues."""
+        return self._service("queue", "queue", self._options.queue_port)
+
     def consumer(self, index: int) -> ProcessSpec:
         """Consumer `index` (0 …)."""
         name = f"consumer-{index}"

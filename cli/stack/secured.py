@@ -36,6 +36,7 @@ ZOOKEEPER_USER = "baton"
 PRINCIPALS = {
     "producer": ("producer",),
     "consumer": ("consumer",),
+    "queue": ("queue",),
     "control": ("control", "spark"),  # it starts the jobs with its own access
     OPERATOR: ("command line",),
 }

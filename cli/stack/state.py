@@ -34,6 +34,7 @@ class StackState(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool = False
     control: str = ""
     producer: str = ""
+    queue: str = ""
     kafka: str = ""
     kafka_locks: dict[str, str] = {}
     tls: dict[str, str] = {}

@@ -21,6 +21,7 @@ def summary_of(options: StackOptions) -> str:
         "console": console_url(options) + login,
         "control": options.control_url,
         "producer": options.producer_url,
+        "queue": options.queue_url,
         "Kafka": options.kafka_address,
         "ZooKeeper": options.zookeeper_address,
         "logs": str(options.home / "logs"),
@@ -28,6 +29,7 @@ def summary_of(options: StackOptions) -> str:
     exports: dict[str, str] = {
         "BATON_URL": options.control_url,
         "BATON_PRODUCER_URL": options.producer_url,
+        "BATON_QUEUE_URL": options.queue_url,
         "BATON_KAFKA": options.kafka_address,
         "BATON_NAMESPACE": options.namespace,
     }

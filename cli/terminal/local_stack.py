@@ -37,6 +37,7 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
     supervisor: _Supervisor
     control: str = ""
     producer: str = ""
+    queue: str = ""
     kafka: str = ""
     kafka_locks: dict[str, str] = {}
     tls: dict[str, str] = {}
@@ -46,7 +47,8 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_trusted(self) -> bool:
         """Whether everything is on this machine: a folder of another user must not redirect a write key."""
-        urls = (self.control, self.producer)
+        # a stack of an earlier version has no queues
+        urls = (self.control, self.producer, *filter(None, [self.queue]))
         here = ("http://127.0.0.1:", "https://127.0.0.1:")
         return all(url.startswith(here) for url in urls) and self.kafka.startswith("127.0.0.1:")
 
@@ -75,7 +77,16 @@ def tls_for(url: str, environment: Mapping[str, str] = os.environ) -> TlsFiles:
     """What to show and to trust at this URL: what the environment says, or else the local stack there."""
     own = TlsFiles.from_environment(environment)
     stack = find_stack(environment)
-    if own == TlsFiles() and stack is not None and url.rstrip("/") in (stack.control, stack.producer):
+    if (
+        own == TlsFiles()
+        and stack is not None
+        and url.rstrip("/")
+        in (
+            stack.control,
+            stack.producer,
+            stack.queue,
+        )
+    ):
         own = TlsFiles.from_environment(stack.tls)
     # a service's setting, which its shell may share with us
     return replace(own, client_ca="")

@@ -82,7 +82,7 @@ def address_option(
 
     def default() -> str:
         stack = find_stack()
-        return getattr(stack, service) if stack else otherwise
+        return (getattr(stack, service) if stack else "") or otherwise
 
     return click.option(
         flag,

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
+from aiokafka.protocol.admin import CreateTopicsRequest, DeleteTopicsRequest, DescribeConfigsRequest
 
 from shared.errors import InvalidInput, KafkaUnavailable
 from shared.kafka.cluster import Cluster
@@ -24,7 +24,7 @@ _OF_THE_TOPIC: Final = 1
 """The source of a setting that was made for this topic; the others are defaults of the broker."""
 
 # error codes of Kafka
-_UNKNOWN_TOPIC, _TIMED_OUT, _NO_RIGHT_TO_TOPIC, _EXISTS, _NOT_CONTROLLER = 3, 7, 29, 36, 41
+_UNKNOWN, _TIMED_OUT, _NO_RIGHT_TO_TOPIC, _EXISTS, _NOT_CONTROLLER = 3, 7, 29, 36, 41
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ async def count_replicas(cluster: Cluster, topics: Collection[str]) -> dict[str,
 async def is_missing(cluster: Cluster, topic: str) -> bool:
     """Whether a broker says that there is no such topic. Raises KafkaUnavailable."""
     answer = await cluster.ask_any(MetadataRequest([topic]))
-    return any(error == _UNKNOWN_TOPIC for error, *_ in answer.topics)
+    return any(error == _UNKNOWN for error, *_ in answer.topics)
 
 
 async def count_partitions(cluster: Cluster, topic: str) -> int:
@@ -130,6 +130,15 @@ async def create_topics(cluster: Cluster, specs: Iterable[TopicSpec], replicatio
     if faults:
         raise InvalidInput(f"Kafka rejects topics: {_shown(faults)}")
     return {name: code == 0 for name, code, *_ in answer.topic_errors}
+
+
+async def delete_topics(cluster: Cluster, names: Collection[str]) -> None:
+    """Deletes the topics; one that does not exist is no fault. Raises KafkaUnavailable."""
+    request = DeleteTopicsRequest(sorted(names), int(CREATE_TIMEOUT_S * 800))
+    answer = await cluster.ask_controller(request, CREATE_TIMEOUT_S)
+    for name, code in answer.topic_error_codes:
+        if code not in (0, _UNKNOWN):
+            raise refusal(f"topic {name} cannot be deleted", code)
 
 
 async def read_settings(

@@ -51,11 +51,17 @@ class FetchLane:
     """Fetches over the connection `name` to the broker `node`, until it is closed."""
 
     def __init__(
-        self, readings: Readings, cluster: Cluster, node: int, name: Literal["first", "poll"]
+        self,
+        readings: Readings,
+        cluster: Cluster,
+        node: int,
+        name: Literal["first", "poll"],
+        pace_s: float = PACE_S,
     ) -> None:
         self._readings = readings
         self._cluster = cluster
         self._node, self._name = node, name
+        self._pace_s = pace_s
         self._session = FetchSession(is_committed=readings.is_committed)
         self._connection = 0
         self._awake = asyncio.Event()
@@ -94,7 +100,7 @@ class FetchLane:
         if not asked:
             await self._awake.wait()
         elif (room := self._readings.room) <= 0 or await self._fetch(asked, room) < SMALL_ANSWER:
-            await asyncio.sleep(PACE_S)
+            await asyncio.sleep(self._pace_s)
 
     def _wanted(self) -> Asked:
         return {

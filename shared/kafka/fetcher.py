@@ -16,7 +16,7 @@ from collections.abc import Collection, Coroutine, Iterable, Mapping
 
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import MOVED, Cluster
-from shared.kafka.fetch_lane import FetchLane
+from shared.kafka.fetch_lane import PACE_S, FetchLane
 from shared.kafka.offsets import EARLIEST, list_offsets
 from shared.kafka.reading import Reading
 from shared.kafka.refusals import reason_of
@@ -35,13 +35,20 @@ _NONE, _OUT_OF_RANGE = 0, 1
 class Fetcher:
     """Reads partitions of one cluster; `close` it at the end. `max_bytes`: bounds what waits to be taken.
 
-    With `is_committed`, it leaves out aborted transactions, and waits for open ones to end.
+    With `is_committed`, it leaves out aborted transactions, and waits for open ones to end. `pace_s`: a pause
+    after each small answer, so that more may gather; with 0 a record is there as soon as it can be.
     """
 
     def __init__(
-        self, cluster: Cluster, *, max_bytes: int = MAX_BUFFERED_BYTES, is_committed: bool = False
+        self,
+        cluster: Cluster,
+        *,
+        max_bytes: int = MAX_BUFFERED_BYTES,
+        is_committed: bool = False,
+        pace_s: float = PACE_S,
     ) -> None:
         self.is_committed = is_committed
+        self._pace_s = pace_s
         self._cluster = cluster
         self._max_bytes = max_bytes
         self._readings: dict[Reading, None] = {}
@@ -132,8 +139,8 @@ class Fetcher:
         lanes = self._lanes.get(leader.node)
         if lanes is None:
             lanes = (
-                FetchLane(self, self._cluster, leader.node, "first"),
-                FetchLane(self, self._cluster, leader.node, "poll"),
+                FetchLane(self, self._cluster, leader.node, "first", self._pace_s),
+                FetchLane(self, self._cluster, leader.node, "poll", self._pace_s),
             )
             self._lanes[leader.node] = lanes
         for lane in lanes:

@@ -24,10 +24,17 @@ PATIENCE_S = 15.0
 
 
 async def read_range(
-    cluster: Cluster, partition: Partition, first: int, last: int, *, is_committed: bool
+    cluster: Cluster,
+    partition: Partition,
+    first: int,
+    last: int,
+    *,
+    is_committed: bool,
+    fetch_bytes: int = FETCH_BYTES,
 ) -> AsyncIterator[Any]:
     """The records from offset `first` through `last` that the log has, in order.
 
+    `fetch_bytes`: how much one request asks for.
     With `is_committed`, without those of aborted transactions; it waits for open ones to end. Raises
     KafkaUnavailable, also when it gets no further for `PATIENCE_S`.
     """
@@ -41,7 +48,7 @@ async def read_range(
     name = f"{partition[0]}/{partition[1]}"
     while buffer.position <= last:
         before = buffer.position
-        fetched = await _fetch(cluster, partition, before, is_committed)
+        fetched = await _fetch(cluster, partition, before, is_committed, fetch_bytes)
         if fetched is None or fetched.error in MOVED:
             await asyncio.sleep(backoff.next_s())
             await cluster.refresh({partition[0]})
@@ -70,7 +77,7 @@ async def _skip_what_is_gone(cluster: Cluster, partition: Partition, buffer: Rec
 
 
 async def _fetch(
-    cluster: Cluster, partition: Partition, offset: int, is_committed: bool
+    cluster: Cluster, partition: Partition, offset: int, is_committed: bool, fetch_bytes: int
 ) -> FetchedPartition | None:
     """The broker's answer; None if no leader is known."""
     topic, number = partition
@@ -78,8 +85,8 @@ async def _fetch(
     leader = cluster.leader(topic, number)
     if leader is None:
         return None
-    wish = Wish(offset, leader.epoch, NO_EPOCH, FETCH_BYTES)
+    wish = Wish(offset, leader.epoch, NO_EPOCH, fetch_bytes)
     place = Place(leader.topic_id, number)
-    request = FetchRequest({place: wish}, WAIT_MS, FETCH_BYTES, is_committed=is_committed)
+    request = FetchRequest({place: wish}, WAIT_MS, fetch_bytes, is_committed=is_committed)
     response = await cluster.request(leader.node, "load", request)
     return next((one for one in response.partitions if one.place == place), None)

@@ -64,6 +64,11 @@ class Reading:
         return max(self._end, self._next)
 
     @property
+    def position(self) -> int:
+        """The offset after what was taken."""
+        return self._buffer.position
+
+    @property
     def next_offset(self) -> int:
         """The offset to fetch next."""
         return self._next

@@ -90,6 +90,20 @@ def rejected_topic(names: Names) -> TopicSpec:
     return TopicSpec(name=names.rejected, configs=_kept_for(REJECTED_RETENTION_MS) | _BROKER_TIME | bounds)
 
 
+def queue_topic(names: Names, queue: str, partitions: int) -> TopicSpec:
+    """The items of a queue; its workers delete those that are done."""
+    configs = _kept_for(-1) | _BROKER_TIME | _LARGE_RECORDS | {"retention.bytes": "-1"}
+    return TopicSpec(name=names.queue(queue), partitions=partitions, configs=configs)
+
+
+def queue_log_topic(names: Names, queue: str) -> TopicSpec:
+    """The commands of a queue, in one partition: the broker's times in it are the queue's only clock."""
+    sizes = {"retention.bytes": "-1", "segment.bytes": str(CHECKPOINTS_SEGMENT_BYTES)}
+    return TopicSpec(
+        name=names.queue_log(queue), configs=_kept_for(-1) | _BROKER_TIME | _LARGE_RECORDS | sizes
+    )
+
+
 def needed_insync(replication: int) -> int:
     """The `min.insync.replicas` of a topic: 2, so that a record outlives a broker, if it has 2 replicas."""
     return min(2, replication)

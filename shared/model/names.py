@@ -13,11 +13,19 @@ from dataclasses import dataclass
 DEFAULT_GROUP = "default"
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9-]{0,40}|")
 _GROUP = re.compile(r"[a-z0-9][a-z0-9_-]{0,60}")
+_QUEUE = re.compile(r"([a-z0-9][a-z0-9_-]{0,60})(\.dead)?")
+DEAD = ".dead"
+"""Ends the name of a queue of dead letters."""
 
 
 def is_group_name(name: str) -> bool:
     """Whether `name` is valid for a group: lower-case letters, digits, `_` and `-`, at most 61."""
     return _GROUP.fullmatch(name) is not None
+
+
+def is_queue_name(name: str) -> bool:
+    """Whether `name` is valid for a queue that somebody creates: like a group's."""
+    return is_group_name(name)
 
 
 def is_namespace(name: str) -> bool:
@@ -89,6 +97,29 @@ class Names:
         It differs from every `kafka_group`, since the name of a group has no dot.
         """
         return f"{self._prefix}baton.rejected.{reason}"
+
+    def queue(self, queue: str) -> str:
+        """The topic of a queue's own items."""
+        return f"{self._prefix}queue.{queue}"
+
+    def queue_log(self, queue: str) -> str:
+        """The topic of a queue's commands, with one partition."""
+        return f"{self.queue(queue)}.log"
+
+    def queue_of_log(self, topic: str) -> str | None:
+        """The queue whose commands are in this topic, or None for any other topic.
+
+        >>> Names().queue_of_log("queue.mail.dead.log"), Names().queue_of_log("queue.mail")
+        ('mail.dead', None)
+        """
+        prefix = f"{self._prefix}queue."
+        name = topic.removeprefix(prefix).removesuffix(".log")
+        is_log = topic == f"{prefix}{name}.log" and _QUEUE.fullmatch(name) is not None
+        return name if is_log else None
+
+    def queue_group(self, queue: str) -> str:
+        """The Kafka group whose committed offsets show Kafka's tools how far a queue is."""
+        return f"{self._prefix}baton.queue.{queue}"
 
     def kafka_group(self, group: str) -> str:
         """The Kafka consumer group that commits a group's safe offsets."""

@@ -3,7 +3,7 @@
 A group never goes back: to rewind means to make another group that follows the first. Its znode
 `groups/<g>/start` says whom it follows, and at which offset of each stream it starts. What began below the
 start stays a session of the followed group; from there on, the group makes its own. So every fragment stands
-in exactly one *current* session (docs/adr/0044-a-group-never-goes-back.md). Pure. Control writes the start;
+in exactly one *current* session (docs/adr/0046-a-group-never-goes-back.md). Pure. Control writes the start;
 the consumer and the audit read it.
 """
 

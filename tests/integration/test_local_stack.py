@@ -47,7 +47,7 @@ async def test_consumers_restart_join_and_leave(
 
         assert first != second
         assert (added, both, stack.consumers) == (1, [0, 1], [1])
-        assert len(running) == 3
+        assert len(running) == 4
         assert all(map(is_alive, running))
 
     assert not any(map(is_alive, running))
@@ -87,7 +87,7 @@ async def test_down_leaves_the_data_and_no_process(tmp_path: Path) -> None:
         stopped = baton("down", "--home", str(tmp_path))
 
         assert (started.returncode, started.stderr) == (0, "")
-        assert (len(running), ready) == (5, True)
+        assert (len(running), ready) == (6, True)
         assert (again.returncode, "already running" in again.stderr) == (ExitCode.REFUSED, True)
         assert stopped.returncode == 0
         assert not any(map(is_alive, running))

@@ -173,7 +173,8 @@ def spark_admits_no_worker(master: str, folder: Path) -> None:
 
 
 async def _services_refuse(stack: Running, *strangers: TlsFiles) -> None:
-    ports = (stack.options.control_port, stack.options.producer_port, stack.options.consumer_port(0))
+    options = stack.options
+    ports = (options.control_port, options.producer_port, options.queue_port, options.consumer_port(0))
     for port, path in itertools.product(ports, ("/livez", "/metrics", "/docs")):
         async with httpx.AsyncClient(trust_env=False) as plain:
             with pytest.raises(httpx.TransportError):
@@ -211,7 +212,7 @@ def no_secret_shows(stack: Running) -> list[str]:
     """The files of the home in which others may read a secret; none should be."""
     secrets = [file.read_bytes().strip() for file in stack.locks.folder.glob("*.password")]
     secrets += [file.read_bytes().strip() for file in stack.locks.folder.glob("*.key")]
-    assert len(secrets) == 16
+    assert len(secrets) == 18
     found = []
     for file in stack.options.home.rglob("*"):
         if file.is_file() and stat.S_IMODE(file.stat().st_mode) & 0o077:

@@ -238,7 +238,9 @@ async def test_at_a_url_all_runs_that_write_take_turns(
         async def all_done() -> bool:
             return await states() == ["succeeded"] * 3
 
-        await until(one_works, states)
-        (lake / "hold").unlink()
-        await until(all_done, lambda: [runner.run_of(run.id) for run in runs])
-        await runner.stop()
+        try:
+            await until(one_works, states)
+            (lake / "hold").unlink()
+            await until(all_done, lambda: [runner.run_of(run.id) for run in runs])
+        finally:
+            await runner.stop()

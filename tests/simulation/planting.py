@@ -24,6 +24,7 @@ class PlantedFault:
     text: str
     instead: str
     kinds: tuple[str, ...] = ()
+    simulation: str = "tests.simulation"
     seeds: int = 400
     is_rare: bool = False
 
@@ -43,7 +44,7 @@ def copy_tree(to: Path) -> None:
 
 def find(fault: PlantedFault, root: Path, within_s: float) -> tuple[int, str] | None:
     """The first seed that fails on the tree below `root`, and what was wrong; None when none does."""
-    command = [sys.executable, "-P", "-m", "tests.simulation", str(fault.seeds), "--first"]
+    command = [sys.executable, "-P", "-m", fault.simulation, str(fault.seeds), "--first"]
     if fault.kinds:
         command += ["--kinds", ",".join(fault.kinds)]
     environment = os.environ | {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -132,9 +132,8 @@ def test_the_number_of_streams_can_be_taken_back() -> None:
 def test_a_service_starts_with_the_command_of_the_local_stack(service: str) -> None:
     """Only the interpreter's path differs."""
     stack = StackProcesses(StackOptions())
-    spec = {"producer": stack.producer, "consumer": lambda: stack.consumer(0), "control": stack.control}[
-        service
-    ]()
+    specs = {"producer": stack.producer, "consumer": lambda: stack.consumer(0), "queue": stack.queue}
+    spec = {**specs, "control": stack.control}[service]()
 
     assert COMPOSE["services"][service]["command"] == ["python", *spec.argv[1:]]
 
@@ -164,10 +163,11 @@ def test_control_is_open_to_its_host_until_it_has_tokens() -> None:
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_service_listens_on_its_port_of_the_local_stack(service: str) -> None:
-    """Only control and the producer are published, on loopback: there may be any number of consumers. What
+    """All but consumers are published, on loopback: there may be any number of those. What
     strangers do not need of a producer has a port of its own.
     """
-    port, private = {"control": (8000, []), "producer": (8001, [8002]), "consumer": (8010, [])}[service]
+    ports = {"control": (8000, []), "producer": (8001, [8003]), "queue": (8002, []), "consumer": (8010, [])}
+    port, private = ports[service]
     published = [] if service == "consumer" else [f"127.0.0.1:{one}:{one}" for one in (port, *private)]
 
     environment = environment_of(service)

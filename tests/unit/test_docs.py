@@ -14,10 +14,10 @@ from cli.commands.settings import SERVICES, settings_page
 from cli.kafka.rights import PRINCIPALS, rights_of
 from cli.main import COMMANDS
 from services.control.core.rows import StreamRow
-from services.producer.core.form import Form
 from services.producer.core.ingest import ingest
 from services.producer.http.door import Answer
 from services.producer.settings import ProducerSettings
+from shared.model.form import Form
 from shared.model.names import Names
 from shared.model.routing import initial_table
 from shared.service.settings import describe

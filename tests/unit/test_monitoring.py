@@ -21,6 +21,9 @@ from services.consumer.member.metrics import ConsumerMetrics
 from services.control.live.feed import EventFeed
 from services.control.live.metrics import registry_for
 from services.producer.http.metrics import ProducerMetrics
+from services.queue.http.metrics import QueueMetrics
+from services.queue.worker.queues import Queues
+from tests.fakes.queues import InMemoryQueueStore
 from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner
 from tests.unit.test_compose import COMPOSE, environment_of
@@ -49,6 +52,7 @@ def metrics() -> dict[str, set[str]]:
     registries = {
         "producer": ProducerMetrics().registry,
         "consumer": ConsumerMetrics([]).registry,
+        "queue": QueueMetrics(Queues(InMemoryQueueStore())).registry,
         "control": registry_for(view, InMemoryRunner(), EventFeed()),
     }
     return {job: set(names_in(registry)) for job, registry in registries.items()}
@@ -207,7 +211,7 @@ def test_what_is_scraped_listens_there() -> None:
             found[one["job_name"]] = f"{names['names'][0]}:{names['port']}"
         for targets in one.get("static_configs", []):
             (found[one["job_name"]],) = targets["targets"]
-    ports = {"producer": "BATON_PRIVATE_PORT", "consumer": "BATON_PORT", "control": "BATON_PORT"}
+    ports = dict.fromkeys(("consumer", "queue", "control"), "BATON_PORT") | {"producer": "BATON_PRIVATE_PORT"}
 
     assert found == {job: f"{job}:{environment_of(job)[variable]}" for job, variable in ports.items()}
 

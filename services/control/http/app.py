@@ -91,7 +91,9 @@ def create_app(parts: Parts, *, hosts: Iterable[str], access: Access) -> FastAPI
         return [*parts.view.complaints(), *access.complaints()]
 
     install_health(app, complaints, parts.registry, remarks=access.remarks)
-    app.include_router(login.access_routes(access))
+    assets = Assets()
+    look = login.Look(*map(assets.url, ("console.css", "icon.svg")))
+    app.include_router(login.access_routes(access, look))
     app.include_router(streams.streams_routes(parts.view))
     app.include_router(cluster.cluster_routes(parts.view))
     app.include_router(events.events_routes(parts.feed, parts.view.check_group))
@@ -104,7 +106,7 @@ def create_app(parts: Parts, *, hosts: Iterable[str], access: Access) -> FastAPI
     app.include_router(lookup.lookup_routes(parts.look_up))
     app.include_router(history_api.history_routes(parts.history))
     app.include_router(problems_api.problems_routes(parts.problems))
-    _install_console(app, parts, is_read_only=access.is_read_only)
+    _install_console(app, parts, assets, is_read_only=access.is_read_only)
     complete_document(
         app,
         answered=[struct for resource in RESOURCES for struct in resource.ANSWERED],
@@ -113,8 +115,7 @@ def create_app(parts: Parts, *, hosts: Iterable[str], access: Access) -> FastAPI
     return app
 
 
-def _install_console(app: FastAPI, parts: Parts, *, is_read_only: bool) -> None:
-    assets = Assets()
+def _install_console(app: FastAPI, parts: Parts, assets: Assets, *, is_read_only: bool) -> None:
     console = Console(
         parts.view,
         parts.feed,

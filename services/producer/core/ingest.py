@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from services.producer.core.form import JSON_SPACE, Form, form_of
-from services.producer.core.items import RequestTooLarge, RequestUnreadable, items_in
+from shared.model.form import JSON_SPACE, Form, form_of
 from shared.model.fragments import Fragment, FragmentRejected, parse_fragment, time_of
+from shared.model.items import RequestTooLarge, RequestUnreadable, items_in
 from shared.model.rejects import inserted_bytes
 from shared.model.routing import StreamTable, slot_for
 

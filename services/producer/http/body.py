@@ -1,33 +1,11 @@
-"""Decodes the body of a request with fragments, and bounds the bodies of all others.
-
-A decoder is created only when the whole body is there (decoding.py says why). Decoded bytes count piece by
-piece, as encoded ones do, so a body that would be too large is rejected at the limit. Used by `door.py`.
-"""
+"""Bounds the bodies of all requests but those with fragments."""
 
 from __future__ import annotations
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from services.producer.core.form import Coding
-from services.producer.http.decoding import decoded
-from services.producer.http.protocol.limits import InflightShare
-
 MAX_SMALL_BYTES = 16 * 1024
-
-
-def decode_body(chunks: list[bytes], coding: Coding, share: InflightShare) -> list[bytes]:
-    """The decoded pieces of the body; empties `chunks`. Raises what `decoded` and InflightShare.add raise."""
-    body = b"".join(chunks)
-    # the chunks and their copy together would be twice what was counted
-    chunks.clear()
-    share.begin_decoding()
-    pieces: list[bytes] = []
-    for piece in decoded(body, coding):
-        share.add(len(piece))
-        pieces.append(piece)
-    share.end_decoding()
-    return pieces
 
 
 class SmallBodies:

@@ -16,9 +16,9 @@ from services.producer.http.protocol.answers import AnswerHeads, Pairs
 from services.producer.http.protocol.asgi import AppExchange
 from services.producer.http.protocol.connections import WATCHING, Connections
 from services.producer.http.protocol.exchange import Exchange, Head, Line, RefusedExchange
-from services.producer.http.protocol.limits import Overloaded
 from services.producer.http.refusals import refusal
 from shared.service.http import RETRY_AFTER_S, problem
+from shared.service.inflight import Overloaded
 
 
 class Face:

@@ -16,6 +16,7 @@ def test_the_ports_are_the_documented_ones_plus_the_offset(offset: int) -> None:
     assert ports_of(StackOptions(consumers=2, port_offset=offset)) == {
         "control": 8000 + offset,
         "producer": 8001 + offset,
+        "queue": 8002 + offset,
         "consumer-0": 8010 + offset,
         "consumer-1": 8011 + offset,
         "kafka": 9092 + offset,
@@ -28,7 +29,7 @@ def test_running_servers_need_no_port() -> None:
     """With addresses of Kafka and ZooKeeper, the stack starts neither."""
     options = StackOptions(consumers=0, kafka="k:1", zookeeper="z:2")
 
-    assert ports_of(options) == {"control": 8000, "producer": 8001}
+    assert ports_of(options) == {"control": 8000, "producer": 8001, "queue": 8002}
     assert (options.kafka_address, options.zookeeper_address) == ("k:1", "z:2")
 
 

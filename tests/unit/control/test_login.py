@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from html.parser import HTMLParser
@@ -18,11 +19,12 @@ from services.control.http.api.access.access import Access
 from services.control.http.api.access.attempts import AT_ONCE, Attempts
 from services.control.http.api.access.cookie import COOKIE, LASTS_S
 from services.control.http.api.access.tokens import Tokens
-from services.control.http.api.login import HOME, MAX_FORM_BYTES, login_page, own_path
+from services.control.http.api.login import HOME, MAX_FORM_BYTES, Look, login_page, own_path
 from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner, app_of
 
 TOKEN = "0123456789abcdef"
+LOOK = Look("style.css", "icon.svg")
 PAGE = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
@@ -74,6 +76,18 @@ async def test_a_browser_logs_in_and_sees_its_page(browser: Browser) -> None:
     assert (me.json()["name"], me.json()["role"]) == ("ann", "operate")
     assert (await browser.http.post("/jobs/lake/runs")).status_code == 202
     assert (await browser.http.post("/jobs/maintain/runs")).status_code == 403
+
+
+async def test_the_form_looks_like_the_console_before_a_login(browser: Browser) -> None:
+    """What the page loads needs no token; nothing else under the console's paths is open."""
+    form = await browser.page("/login")
+    files = re.findall(r'(?:href|src)="([^"]+)"', form.text)
+    answers = [await browser.http.get(file) for file in files]
+
+    assert [Path(file).suffix for file in files] == [".svg", ".css"]
+    assert [answer.status_code for answer in answers] == [200] * 2
+    assert (await browser.http.get("/console/assets/../jobs")).status_code == 401
+    assert (await browser.http.post(files[0])).status_code == 401
 
 
 async def test_only_a_browser_that_wants_a_page_is_led_to_the_form(browser: Browser) -> None:
@@ -234,7 +248,7 @@ async def test_a_form_has_a_bounded_size(browser: Browser) -> None:
     assert answer.status_code == 413
 
 
-async def test_the_form_loads_nothing_and_is_in_no_frame(browser: Browser) -> None:
+async def test_the_form_runs_no_script_and_is_in_no_frame(browser: Browser) -> None:
     """Neither scripts nor anything of another host; no cache keeps it."""
     form = await browser.page("/login")
     policy = form.headers["content-security-policy"].split("; ")
@@ -267,10 +281,10 @@ def test_a_login_never_leads_to_another_site(place: str) -> None:
 @given(st.text(), st.text())
 def test_the_form_shows_text_as_text(place: str, fault: str) -> None:
     """Nothing in a link or in an answer becomes markup."""
-    page = bytes(login_page(f"/{place}", fault).body).decode()
+    page = bytes(login_page(f"/{place}", fault, look=LOOK).body).decode()
 
     assert fields_in(page) == {"next": own_path(f"/{place}")}
-    assert page.count("<") == bytes(login_page("/", fault and "x").body).decode().count("<")
+    assert page.count("<") == bytes(login_page("/", fault and "x", look=LOOK).body).decode().count("<")
 
 
 def fields_in(page: str) -> dict[str, str]:

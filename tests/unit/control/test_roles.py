@@ -14,7 +14,7 @@ from fastapi.routing import iter_route_contexts
 
 from services.control.http.api.access.access import Access
 from services.control.http.api.access.caller import ANYBODY, ROLES, Caller, Role
-from services.control.http.api.access.needs import ACTS, OPEN, needed_role
+from services.control.http.api.access.needs import ACTS, FILES, OPEN, needed_role
 from services.control.http.api.access.tokens import Tokens
 from shared.service.http import PROBLEM
 from tests.unit.control.sources import small_baton
@@ -81,13 +81,13 @@ def matches(call: tuple[str, str], line: tuple[str, str, Role]) -> bool:
 
 
 async def test_every_role_may_do_what_the_table_says(tmp_path: Path) -> None:
-    """Reading needs `view`, what acts `operate`, what deletes for good `admin`; probes need nothing."""
+    """Reading needs `view`, what acts `operate`, what deletes for good `admin`; probes and styles nothing."""
     app = await app_with(await access_to(tmp_path))
     admin_only = {("POST", "/jobs/maintain/runs"), ("POST", "/console/jobs/maintain/runs")}
     admin_only |= {("DELETE", "/groups/1")}
 
     for (method, path), role in itertools.product(calls_of(app), [None, *ROLES]):
-        if path in OPEN:
+        if path in OPEN or path.startswith(FILES):
             allowed: set[Role | None] = {None, *ROLES}
         elif method == "GET":
             allowed = {*ROLES}

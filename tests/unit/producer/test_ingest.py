@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.producer.core.form import Form
 from services.producer.core.ingest import (
     MAX_EXPLAINED,
     Ingested,
     Limits,
     ingest,
 )
-from services.producer.core.items import MAX_TOKENS, RequestTooLarge, RequestUnreadable
 from services.producer.http.openapi import FRAGMENTS_RESPONSES
+from shared.model.form import Form
+from shared.model.items import MAX_TOKENS, RequestTooLarge, RequestUnreadable
 from shared.model.json_faults import UNEXPLAINED
 from shared.model.routing import initial_table
 

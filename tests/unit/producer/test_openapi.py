@@ -15,8 +15,8 @@ import schemathesis
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
 
-from services.producer.core.form import Form
 from services.producer.http.access.keys import WriteKeys, parse_keys
+from shared.model.form import Form
 from tests.conformance import ask, operations_of
 from tests.fakes.http import as_asgi
 from tests.unit.producer.face import JSON, Producer

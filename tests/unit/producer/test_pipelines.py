@@ -16,8 +16,8 @@ import uvloop
 
 from services.producer.http.connection import HttpConnection
 from services.producer.http.protocol.bounds import Bounds
-from services.producer.http.protocol.limits import REQUEST_BYTES
 from services.producer.http.protocol.queue import MAX_WAITING
+from shared.service.inflight import REQUEST_BYTES
 from tests.unit.producer.wire import DEADLINE_S, Server, Stalled, request, serving
 
 FRAGMENT = b'{"key":"visitor-1"}'

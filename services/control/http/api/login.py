@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import re
-from typing import Annotated
+from typing import Annotated, NamedTuple
 from urllib.parse import parse_qs
 
 import msgspec
@@ -50,8 +50,15 @@ class Me(msgspec.Struct, frozen=True, kw_only=True):
 ANSWERED = (Me,)
 
 
-def access_routes(access: Access) -> APIRouter:
-    """The routes over `access`."""
+class Look(NamedTuple):
+    """Paths of the files that the login page loads."""
+
+    style: str
+    icon: str
+
+
+def access_routes(access: Access, look: Look) -> APIRouter:
+    """The routes over `access`; the login page loads the files of `look`."""
     routes = APIRouter(tags=["access"])
 
     @routes.get("/me", summary="Show who the caller is", responses=answers(Me))
@@ -63,7 +70,7 @@ def access_routes(access: Access) -> APIRouter:
 
     @routes.get("/login", include_in_schema=False)
     async def form(next_: Annotated[str, Query(alias="next")] = HOME) -> Response:
-        return login_page(next_) if access.has_tokens else RedirectResponse(own_path(next_), 303)
+        return login_page(next_, look=look) if access.has_tokens else RedirectResponse(own_path(next_), 303)
 
     @routes.post("/login", include_in_schema=False)
     async def log_in(request: Request) -> Response:
@@ -74,11 +81,11 @@ def access_routes(access: Access) -> APIRouter:
         try:
             token = access.token_for(fields.get("token", ""), request)
         except WrongToken as error:
-            return login_page(place, error.detail, 403)
+            return login_page(place, error.detail, 403, look=look)
         except RateLimited as error:
-            return login_page(place, error.detail, 429, retry_after_s=error.retry_after_s)
+            return login_page(place, error.detail, 429, look=look, retry_after_s=error.retry_after_s)
         except TokensUnread as error:
-            return login_page(place, error.detail, 503, retry_after_s=1)
+            return login_page(place, error.detail, 503, look=look, retry_after_s=1)
         answer = RedirectResponse(place, 303)
         _set_cookie(answer, request, cookie_for(token, access.now_s()), LASTS_S)
         return answer
@@ -102,7 +109,7 @@ def own_path(place: str) -> str:
 
 
 def login_page(
-    place: str, fault: str = "", status: int = 200, *, retry_after_s: int | None = None
+    place: str, fault: str = "", status: int = 200, *, look: Look, retry_after_s: int | None = None
 ) -> Response:
     """The form, which leads to `place` after a login; above it, what was wrong with the last try."""
     alert = f'<p role="alert">{html.escape(fault)}</p>' if fault else ""
@@ -112,16 +119,18 @@ def login_page(
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Log in · Baton</title>
+<link rel="icon" href="{look.icon}" type="image/svg+xml">
+<link rel="stylesheet" href="{look.style}">
 </head>
 <body>
-<main>
+<main class="login">
 <h1>Baton</h1>
 {alert}
 <form method="post" action="/login">
 <input type="hidden" name="next" value="{html.escape(own_path(place))}">
-<label for="token">Token</label>
-<input id="token" name="token" type="password" autocomplete="current-password" required autofocus>
-<button>Log in</button>
+<label class="field">Token
+<input id="token" name="token" type="password" autocomplete="current-password" required autofocus></label>
+<button class="primary">Log in</button>
 </form>
 </main>
 </body>

@@ -7,14 +7,12 @@ topics in Spark alone; shares no code with `services/consumer`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from services.control.spark.audit.rows import FRAGMENT
 from services.control.spark.kafka.log import offsets, read_log, settled_end, topic_partitions
 from services.control.spark.request import RunRequest
 from shared.errors import NotFound
@@ -32,22 +30,15 @@ class Seam:
     """
 
     starts: Mapping[int, int] = field(default_factory=dict)
-    covered: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    covered: Mapping[tuple[int, bytes], int] = field(default_factory=dict)
 
     def is_cut(self, stream: int, offset: int) -> bool:
         """Whether records are missing before the offset, from which the stream's log is read."""
         return offset > self.starts.get(stream, 0)
 
-    def uncovered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows (ROW_SCHEMA) without fragments that stand in sessions of others."""
-        covered = self.covered
-        for batch in batches:
-            columns = [batch.column(name).to_pylist() for name in ("stream", "key", "offset", "rank")]
-            keep = [
-                rank != FRAGMENT or offset > covered.get((stream, key), -1)
-                for stream, key, offset, rank in zip(*columns, strict=True)
-            ]
-            yield batch.filter(pa.array(keep, pa.bool_()))
+    def covers(self, stream: int, key: bytes, offset: int) -> bool:
+        """Whether the fragment stands in a session of a followed group."""
+        return offset <= self.covered.get((stream, key), -1)
 
 
 def read_seam(spark: SparkSession, request: RunRequest) -> Seam:
@@ -60,10 +51,11 @@ def read_seam(spark: SparkSession, request: RunRequest) -> Seam:
     for stream in starts:
         for cut in cuts_of(request.chain, stream):
             by_group.setdefault(cut.group, []).append((stream, cut))
-    covered: dict[tuple[int, str], int] = {}
+    covered: dict[tuple[int, bytes], int] = {}
     for group, cuts in by_group.items():
         for stream, key, last in _reaching(spark, request, group, starts, cuts):
-            covered[stream, key] = max(last, covered.get((stream, key), -1))
+            name = stream, key.encode()
+            covered[name] = max(last, covered.get(name, -1))
     return Seam(starts=starts, covered=covered)
 
 

@@ -128,11 +128,15 @@ def fragment_rows(
 ) -> DataFrame:
     """The fragments of the part in ROW_SCHEMA, without those that stand in sessions of followed groups."""
     future_ms = request.group_settings.future_ms
-    shared_seam = spark.sparkContext.broadcast(seam) if seam.covered else None
+    shared_seam = spark.sparkContext.broadcast(seam)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = read_fragment_rows(batches, future_ms, part.has_key, judges)
-        return rows if shared_seam is None else shared_seam.value.uncovered(rows)
+        covers = shared_seam.value.covers
+
+        def is_judged(stream: int, key: bytes, offset: int) -> bool:
+            return part.has_key(key) and not covers(stream, key, offset)
+
+        return read_fragment_rows(batches, future_ms, is_judged, judges)
 
     stream = f.substring_index("topic", ".", -1).cast("int").alias("stream")
     records = read_log(spark, request.kafka, source.start, source.end, fail_on_loss=False)

@@ -1,6 +1,6 @@
 """The requests of one connection that are not answered: one is running, the others wait for its answer.
 
-What waits counts as in flight (limits.py): a single read may bring thousands of requests, and their bodies.
+What waits counts as in flight (`Inflight`): a single read may bring thousands of requests, and their bodies.
 Used by `connection.py`.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 from services.producer.http.protocol.exchange import Exchange
-from services.producer.http.protocol.limits import Inflight
+from shared.service.inflight import Inflight
 
 MAX_WAITING = 64
 """Requests that wait, 2 KB each."""

@@ -14,6 +14,8 @@ from services.control.http.api.access.caller import Role
 
 OPEN = frozenset({"/livez", "/readyz", "/login", "/logout"})
 """Paths that need no role: probes have no token, and a login is where a caller shows one."""
+FILES = "/console/assets/"
+"""The folder of styles, scripts and fonts. They need no role: the login page loads its style from there."""
 ACTS: tuple[tuple[str, str, Role], ...] = (
     ("POST", "/operations", "operate"),
     ("DELETE", "/operations/{operation_id}", "operate"),
@@ -42,7 +44,7 @@ def needed_role(method: str, path: str) -> Role | None:
     >>> [needed_role("POST", f"/jobs/{job}/runs") for job in ("lake", "maintain")]
     ['operate', 'admin']
     """
-    if path in OPEN:
+    if path in OPEN or (method in _READING and path.startswith(FILES)):
         return None
     if method in _READING:
         return "view"

@@ -3,15 +3,18 @@
 Bytes count as they arrive and as they are decoded, not as they are announced: a client that announces a
 megabyte and sends nothing occupies nothing. Bodies that are still arriving may fill half of the room. Beyond
 that the oldest upload is dropped first, so slow senders cannot starve others. Requests that wait behind an
-earlier one of their connection may fill a quarter. Used by door.py and body.py, and by queue.py for those.
+earlier one of their connection may fill a quarter. Decoded bytes count piece by piece, as encoded ones do, so
+a body that would be too large is rejected at the limit. Used by the producer and the queue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from services.producer.core.items import RequestTooLarge
 from shared.errors import Unavailable
+from shared.model.form import Coding
+from shared.model.items import RequestTooLarge
+from shared.service.decoding import decoded
 
 REQUEST_BYTES = 8 * 1024
 """What a request occupies besides its body: its task, its headers, its share of the batches. An estimate;
@@ -124,3 +127,17 @@ class InflightShare:
     def _check(self, length: int) -> None:
         if length > self._max_request_bytes:
             raise RequestTooLarge(f"a request may have at most {self._max_request_bytes} bytes")
+
+
+def decode_body(chunks: list[bytes], coding: Coding, share: InflightShare) -> list[bytes]:
+    """The decoded pieces of the body; empties `chunks`. Raises what `decoded` and InflightShare.add raise."""
+    body = b"".join(chunks)
+    # the chunks and their copy together would be twice what was counted
+    chunks.clear()
+    share.begin_decoding()
+    pieces: list[bytes] = []
+    for piece in decoded(body, coding):
+        share.add(len(piece))
+        pieces.append(piece)
+    share.end_decoding()
+    return pieces

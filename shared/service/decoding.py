@@ -1,8 +1,8 @@
 """Decodes gzip and zstd piece by piece, so that the caller can stop at any limit.
 
-All members (gzip) or frames (zstd) of a body are decoded, as both formats require. Used by `body.py` once a
-body is complete: a decoder holds up to 8 MB, which a slow sender must not occupy. docs/adr/0018 explains the
-choice of libraries.
+All members (gzip) or frames (zstd) of a body are decoded, as both formats require. Used by `inflight.py` once
+a body is complete: a decoder holds up to 8 MB, which a slow sender must not occupy. docs/adr/0018 explains
+the choice of libraries.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 
-from services.producer.core.form import Coding
-from services.producer.core.items import RequestTooLarge, RequestUnreadable
+from shared.model.form import Coding
+from shared.model.items import RequestTooLarge, RequestUnreadable
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -1,8 +1,8 @@
 """Splits the body of a request into its items, without judging them: an array's elements, or lines.
 
-Pure. Used by core/ingest.py. Bodies come from strangers, and a kilobyte decodes to a megabyte of anything, so
-no step costs more than a few ms: msgspec slices an array and stops at the first item too many, and what takes
-a step for each token or blank line is bounded.
+Pure. Used by the producer and the queue. Bodies come from strangers, and a kilobyte decodes to a megabyte of
+anything, so no step costs more than a few ms: msgspec slices an array and stops at the first item too many,
+and what takes a step for each token or blank line is bounded.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from services.producer.core.form import JSON_SPACE, Form
 from shared.errors import InvalidInput
+from shared.model.form import JSON_SPACE, Form
 from shared.model.fragments import deep_stack
 from shared.model.json_faults import syntax_fault
 from shared.model.nesting import MAX_NESTING
@@ -62,20 +62,22 @@ _MEDIUM_BYTES = 256 * 1024
 """Up to here few items are likely; `_slice_many` costs 20 µs more than a list."""
 
 
-def items_in(body: bytes, form: Form, max_items: int) -> Sequence[bytes | msgspec.Raw]:
-    """The items of a body that is not a single object; JSON or NDJSON.
+def items_in(
+    body: bytes, form: Form, max_items: int, what: str = "fragments"
+) -> Sequence[bytes | msgspec.Raw]:
+    """The items of a body that is not a single object; JSON or NDJSON. `what` they are called in faults.
 
     Raises RequestUnreadable if the body is not an array, or broken so that its items cannot be told apart;
     RequestTooLarge above `max_items`, at most MAX_ITEMS.
     """
-    items = _lines(body) if form is Form.NDJSON else _elements(body, max_items)
+    items = _lines(body) if form is Form.NDJSON else _elements(body, max_items, what)
     if len(items) > max_items:
-        raise _too_many(max_items)
+        raise _too_many(max_items, what)
     return items
 
 
-def _too_many(max_items: int) -> RequestTooLarge:
-    return RequestTooLarge(f"a request may have at most {max_items} fragments")
+def _too_many(max_items: int, what: str) -> RequestTooLarge:
+    return RequestTooLarge(f"a request may have at most {max_items} {what}")
 
 
 def _lines(body: bytes) -> Sequence[bytes]:
@@ -87,7 +89,7 @@ def _lines(body: bytes) -> Sequence[bytes]:
     return [line for piece in pieces if (line := piece.strip(JSON_SPACE))]
 
 
-def _elements(body: bytes, max_items: int) -> Sequence[bytes | msgspec.Raw]:
+def _elements(body: bytes, max_items: int, what: str) -> Sequence[bytes | msgspec.Raw]:
     if not body:
         raise RequestUnreadable("the body is empty")
     try:
@@ -98,7 +100,7 @@ def _elements(body: bytes, max_items: int) -> Sequence[bytes | msgspec.Raw]:
                 return _slices(body)
     except msgspec.ValidationError:
         if body.startswith(b"["):
-            raise _too_many(max_items) from None
+            raise _too_many(max_items, what) from None
         raise RequestUnreadable("the body is neither a JSON object nor an array") from None
     except (msgspec.DecodeError, RecursionError) as error:
         salvaged = _salvage(body, max_items)

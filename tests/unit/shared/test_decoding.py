@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.producer.core.form import Coding
-from services.producer.core.items import RequestTooLarge, RequestUnreadable
-from services.producer.http.body import decode_body
-from services.producer.http.decoding import MAX_PARTS, STEP_BYTES, decoded
-from services.producer.http.protocol.limits import Inflight, InflightShare, Overloaded
+from shared.model.form import Coding
+from shared.model.items import RequestTooLarge, RequestUnreadable
+from shared.service.decoding import MAX_PARTS, STEP_BYTES, decoded
+from shared.service.inflight import Inflight, InflightShare, Overloaded, decode_body
 from tests.unit.producer.face import zstd
 
 MIB = 1024 * 1024

@@ -1,4 +1,4 @@
-"""The rules of core/form.py: what headers say about a body, and which form a text has."""
+"""The rules of shared/model/form.py: what headers say about a body, and which form a text has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.producer.core.form import (
+from shared.model.form import (
     ACCEPT,
     ACCEPT_ENCODING,
     Coding,

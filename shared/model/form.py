@@ -1,9 +1,9 @@
 """The form of a request's body (one object, an array, or lines) and its encoding, decided from the headers.
 
-Pure. The door (http/door.py, which handles `POST /fragments`) asks before it reads the body, so it rejects an
-unsupported one at once. Only `text/plain` does not say what it holds, so there the body decides (`form_of`,
-used by core/ingest.py). Beacons of web pages must use that type: with any other, the browser would first have
-to ask for permission (docs/protocol.md, "Origins").
+Pure. The producer's door and the queue's routes ask before they read a body, so they reject an unsupported
+one at once. Only `text/plain` does not say what it holds, so there the body decides (`form_of`). Beacons of
+web pages must use that type: with any other, the browser would first have to ask for permission
+(docs/protocol.md, "Origins").
 """
 
 from __future__ import annotations

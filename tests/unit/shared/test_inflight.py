@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.producer.http.protocol.limits import REQUEST_BYTES, Inflight, InflightShare, Overloaded
 from shared.errors import BatonError
+from shared.service.inflight import REQUEST_BYTES, Inflight, InflightShare, Overloaded
 
 
 def test_a_flood_of_tiny_requests_is_bounded() -> None:

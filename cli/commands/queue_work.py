@@ -1,0 +1,93 @@
+"""Runs a command for each item of a queue, and settles the item by its exit code.
+
+Used by queue.py. The lease is extended while the command runs; whatever ends this process, the item comes
+back when its lease ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import msgspec
+
+from cli.http.client import BatonClient
+from shared.errors import BatonError, Conflict
+
+WAIT_S = 20
+MOST_DELAY_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What to run, and for how long an item is leased at a time."""
+
+    queue: str
+    command: Sequence[str]
+    lease_s: float
+    until_empty: bool
+
+
+async def work_on(client: BatonClient, work: Work) -> None:
+    """Works until it is cancelled, or until nothing is left. Raises BatonError."""
+    asked = {"max": 1, "lease_s": work.lease_s, "wait_s": 0 if work.until_empty else WAIT_S}
+    while True:
+        answer = await client.call("POST", f"/queues/{work.queue}/lease", asked)
+        if answer["items"]:
+            await _run_one(client, work, answer["items"][0])
+        elif work.until_empty:
+            return
+
+
+async def _run_one(client: BatonClient, work: Work, item: dict[str, Any]) -> None:
+    receipts = {"receipts": [item["receipt"]]}
+    extending = asyncio.create_task(_extend(client, work, receipts))
+    try:
+        code = await _run(work.command, item)
+    except asyncio.CancelledError:
+        with contextlib.suppress(BatonError):
+            await client.call("POST", f"/queues/{work.queue}/release", receipts)
+        raise
+    finally:
+        extending.cancel()
+    # somebody else may have it by now: then there is nothing to settle
+    with contextlib.suppress(Conflict):
+        if code == 0:
+            await client.call("POST", f"/queues/{work.queue}/ack", receipts)
+        else:
+            delay_s = min(2.0 ** min(item["attempt"] - 1, 30), MOST_DELAY_S)
+            click.echo(f"item {item['receipt']}: exit code {code}, again in {delay_s:g} s", err=True)
+            await client.call("POST", f"/queues/{work.queue}/release", receipts | {"delay_s": delay_s})
+
+
+async def _extend(client: BatonClient, work: Work, receipts: dict[str, Any]) -> None:
+    while True:
+        await asyncio.sleep(work.lease_s / 3)
+        # a failure is no reason to end the work: the next one may succeed in time
+        with contextlib.suppress(BatonError):
+            asked = receipts | {"lease_s": work.lease_s}
+            await client.call("POST", f"/queues/{work.queue}/extend", asked)
+
+
+async def _run(command: Sequence[str], item: dict[str, Any]) -> int:
+    """The exit code; the command ends with this process's task."""
+    data = base64.b64decode(item["raw"]) if "raw" in item else msgspec.json.encode(item["data"])
+    about = {"QUEUE_ITEM_ID": item["id"] or "", "QUEUE_ITEM_ATTEMPT": str(item["attempt"])}
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.PIPE, env=os.environ | about
+    )
+    try:
+        await process.communicate(data)
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            await process.wait()
+    assert process.returncode is not None
+    return process.returncode

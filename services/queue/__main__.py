@@ -1,0 +1,54 @@
+"""Wires the queue service: settings, Kafka, the queues and their HTTP face; and closes them.
+
+It answers requests from the start (503 until Kafka is there). It owns nothing, so it leaves without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from services.queue.app import create_app
+from services.queue.http.bodies import Bodies
+from services.queue.http.keys import QueueKeys
+from services.queue.kafka.store import KafkaQueueStore
+from services.queue.settings import QueueServiceSettings
+from services.queue.worker.queues import Queues
+from shared.service.inflight import Inflight
+from shared.service.runtime import http_server, main
+
+
+async def serve(settings: QueueServiceSettings, stop: asyncio.Event) -> None:
+    """Runs a worker of all queues until `stop`."""
+    leaving = asyncio.Event()
+    async with KafkaQueueStore.connected(
+        settings.kafka_access,
+        settings.names,
+        replication=settings.replication,
+        ack_timeout_s=settings.ack_timeout_s,
+    ) as store:
+        queues = Queues(store)
+        bodies = Bodies(
+            inflight=Inflight(settings.max_inflight_bytes),
+            read_timeout_s=settings.read_timeout_s,
+        )
+        keys = QueueKeys(Path(settings.queue_keys_file) if settings.queue_keys_file else None)
+        await keys.step()
+        running = [
+            asyncio.create_task(queues.run(), name="queues"),
+            asyncio.create_task(keys.run(), name="keys"),
+        ]
+        app = create_app(queues, bodies, leaving, keys)
+        try:
+            async with http_server(app, settings.host, settings.port, tls=settings.tls, lifespan="off"):
+                await stop.wait()
+                leaving.set()
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running)
+
+
+if __name__ == "__main__":
+    sys.exit(main("queue", QueueServiceSettings, serve))

@@ -1,0 +1,160 @@
+"""The commands of a queue, and the bytes of a record that holds them: the only writes that change a queue.
+
+A record of the log is msgpack: `[writer, number, [command, …]]`, each command an array that begins with its
+name. `writer` and `number` let a worker find its own record again; they decide nothing. What a command does
+is in fold.py. Used by the worker, which writes them, and by replica.py, which reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple, TypeAlias
+
+import msgspec
+
+from shared.errors import InvalidInput
+
+RULES = 1
+"""Number of the rules by which the commands are folded: a worker that does not know a queue's refuses it."""
+
+
+MAX_LEASED = 100
+"""Items of one lease."""
+Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Receipt(NamedTuple):
+    """One lease of one item: partition and offset of the item, and offset of the record that leased it."""
+
+    partition: Natural
+    offset: Natural
+    lease: Natural
+
+
+class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """The settings of a queue. `rules`, `over` and `partitions` are fixed at its creation.
+
+    `over`: the existing topic whose records are the items; "": a topic of its own. `max_attempts`: after so
+    many leases an item is a dead letter; 0: never. `keep_ms`: how long done items stay in a topic of its own.
+    """
+
+    rules: int = RULES
+    over: str = ""
+    partitions: Positive = 1
+    lease_ms: Positive = 30_000
+    max_attempts: Natural = 5
+    repeat_ms: Natural = 300_000
+    keep_ms: Natural = 86_400_000
+
+    @property
+    def fixed(self) -> tuple[int, str, int]:
+        """What no later command changes."""
+        return self.rules, self.over, self.partitions
+
+
+class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="lease"):
+    """Leases the next `count` items for `ms`; new ones only below `ends`, which the writer has read.
+
+    `starts` is where the partitions begin, if retention has taken items: there is nothing to lease below.
+    """
+
+    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_LEASED)]
+    ms: Positive
+    ends: tuple[Natural, ...]
+    starts: tuple[Natural, ...] = ()
+
+
+class Enter(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="enter"):
+    """Enters the id of a leased item before it is handed out: the second item with an id is a repeat."""
+
+    receipt: Receipt
+    id: str
+
+
+class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ack"):
+    """The items are done; their ids stay known for a while."""
+
+    receipts: tuple[Receipt, ...]
+
+
+class Dead(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="dead"):
+    """The items are done, since copies of them are in the queue of dead letters; their ids are forgotten."""
+
+    receipts: tuple[Receipt, ...]
+
+
+class Until(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="until"):
+    """The leases end in `ms` from now: extended, or `is_release`: given back, to be leased again then."""
+
+    receipts: tuple[Receipt, ...]
+    ms: Natural
+    is_release: bool = False
+
+
+class Seek(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="seek"):
+    """Moves each partition's frontier; `drop`: what is open is done. It is alone in its record."""
+
+    to: tuple[Natural, ...]
+    drop: bool = False
+
+
+class Configure(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="settings"):
+    """Creates the queue, or changes what may change."""
+
+    settings: QueueSettings
+
+
+class SnapshotPart(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="snapshot"):
+    """Part `part` of `parts` of the state right after the record at offset `through`. It has no effect."""
+
+    through: Natural
+    part: Natural
+    parts: Positive
+    data: bytes
+
+
+AnyCommand = Lease | Enter | Ack | Dead | Until | Seek | Configure | SnapshotPart
+
+
+class CommandRecord(msgspec.Struct, frozen=True, array_like=True):
+    """What one record of the log holds."""
+
+    writer: bytes
+    number: int
+    commands: tuple[AnyCommand, ...]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(CommandRecord).decode
+
+
+def encode_record(writer: bytes, number: int, commands: Sequence[AnyCommand]) -> bytes:
+    """The value of a record with these commands."""
+    return _encode(CommandRecord(writer, number, tuple(commands)))
+
+
+def decode_record(value: bytes) -> CommandRecord:
+    """The commands in a record. Raises InvalidInput if it is none; then it has no effect."""
+    try:
+        return _decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"not a record of commands: {error}") from None
+
+
+def show_receipt(receipt: Receipt) -> str:
+    """The receipt as clients carry it.
+
+    >>> show_receipt(Receipt(0, 17, 203)), parse_receipt("0/17/203") == Receipt(0, 17, 203)
+    ('0/17/203', True)
+    """
+    return f"{receipt.partition}/{receipt.offset}/{receipt.lease}"
+
+
+def parse_receipt(text: str) -> Receipt:
+    """The receipt in a client's text. Raises InvalidInput if it cannot have come from here."""
+    parts = text.split("/")
+    # 19 digits may exceed 64 bits, and `isdecimal` alone would allow other scripts
+    if len(parts) != 3 or not all(p.isascii() and p.isdecimal() and len(p) < 19 for p in parts):
+        raise InvalidInput(f"{text[:80]!r} is not a receipt")
+    return Receipt(*map(int, parts))

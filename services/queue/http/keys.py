@@ -1,0 +1,169 @@
+"""Who may do what with queues: keys in a file, each with scopes, and the gate that asks for them.
+
+`enqueue` puts items, `work` leases and settles them, `manage` does the rest; any key may look. Without the
+file everybody may do everything, as with producers. Health, metrics and documentation need no key. No error,
+log line or `repr` contains a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as Connection
+
+from shared.errors import BatonError, InvalidInput, Unavailable
+from shared.service.http import kind_for, problem, problem_for
+from shared.service.key_file import Entries, KeyFile, check_key, digest_of, find_key
+
+QUEUES = "/queues"
+_BEARER = "bearer "
+
+
+class Scope(Enum):
+    """What a request does, and so what its key must allow."""
+
+    ENQUEUE = "enqueue"
+    WORK = "work"
+    MANAGE = "manage"
+
+
+_OF_ROUTE = {
+    "items": Scope.ENQUEUE,
+    **dict.fromkeys(("lease", "ack", "release", "reject", "extend"), Scope.WORK),
+}
+
+
+class MissingKey(BatonError):
+    """A key is required: `Authorization: Bearer …`."""
+
+
+class WrongKey(BatonError):
+    """The key is not, or no longer, in force."""
+
+
+class WrongScope(BatonError):
+    """The key is valid, but it lacks the scope that the request needs."""
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(f"this key lacks the scope `{scope.value}`")
+
+
+class KeysUnread(Unavailable):
+    """The file of keys could not be read yet, so this key may be valid."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """One key with what it allows."""
+
+    digest: bytes = field(repr=False)
+    scopes: frozenset[Scope]
+
+
+def parse_grant(text: str, number: int) -> Grant:
+    """The grant in a line of the file: `KEY SCOPES`.
+
+    Raises InvalidInput, which names the number of the line but never its text.
+
+    >>> sorted(scope.value for scope in parse_grant("k1 enqueue+work", 1).scopes)
+    ['enqueue', 'work']
+    """
+    key, *words = text.split()
+    check_key(key, f"queue key {number}")
+    try:
+        (scopes,) = words
+        return Grant(digest=digest_of(key.encode()), scopes=frozenset(map(Scope, scopes.split("+"))))
+    except ValueError:
+        raise InvalidInput(
+            f"queue key {number} must be followed by `enqueue`, `work` or `manage`, or several of them with "
+            "`+` between them"
+        ) from None
+
+
+def scope_of(method: str, path: str) -> Scope | None:
+    """The scope that a request needs; None if any key may make it.
+
+    >>> [scope_of("POST", f"/queues/q/{what}") for what in ("items", "ack", "purge")]
+    [<Scope.ENQUEUE: 'enqueue'>, <Scope.WORK: 'work'>, <Scope.MANAGE: 'manage'>]
+    >>> scope_of("GET", "/queues/q") is None
+    True
+    """
+    if method in ("GET", "HEAD"):
+        return None
+    # by the last part alone: a path that no route has needs the most
+    return _OF_ROUTE.get(path.rpartition("/")[2], Scope.MANAGE) if path.count("/") == 3 else Scope.MANAGE
+
+
+class QueueKeys:
+    """The keys in force; without a file none is needed. `run()` rereads it."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = None if file is None else KeyFile(file, "BATON_QUEUE_KEYS_FILE", self._load)
+        self._grants: Sequence[Grant] = ()
+
+    def __repr__(self) -> str:
+        return f"<QueueKeys: {len(self._grants)} in force, {self._file or 'no file'}>"
+
+    def check(self, method: str, path: str, headers: Headers) -> None:
+        """Raises MissingKey, WrongKey, WrongScope or KeysUnread unless the request may be made."""
+        if self._file is None or not (path == QUEUES or path.startswith(f"{QUEUES}/")):
+            return
+        given = headers.get("authorization", "")
+        if given[: len(_BEARER)].lower() != _BEARER:
+            raise MissingKey
+        if not self._file.is_read:
+            raise KeysUnread
+        found = find_key(given[len(_BEARER) :].strip().encode(), self._grants)
+        if found is None:
+            raise WrongKey
+        scope = scope_of(method, path)
+        if scope is not None and scope not in found.scopes:
+            raise WrongScope(scope)
+
+    def complaints(self) -> list[str]:
+        """Why valid keys may be rejected."""
+        return [why] if self._file and (why := self._file.complaint()) else []
+
+    def remarks(self) -> list[str]:
+        """What is wrong with the file, while the last good keys are in force."""
+        return self._file.remarks() if self._file else []
+
+    async def run(self) -> None:
+        """Reads the file now and then until cancelled."""
+        if self._file:
+            await self._file.run()
+
+    async def step(self) -> None:
+        """Reads the file once; an unusable one changes nothing."""
+        if self._file:
+            await self._file.step()
+
+    def _load(self, entries: Entries) -> dict[str, int]:
+        self._grants = tuple(parse_grant(line, number) for number, line in entries)
+        return {"in_force": len(self._grants)}
+
+
+class KeyGate:
+    """ASGI middleware: lets in what the keys allow, before a body is read."""
+
+    def __init__(self, app: ASGIApp, keys: QueueKeys) -> None:
+        self._app, self._keys = app, keys
+
+    async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
+        answer = self._app
+        if scope["type"] == "http":
+            try:
+                self._keys.check(scope["method"], scope["path"], Headers(scope=scope))
+            except MissingKey as error:
+                challenge = {"WWW-Authenticate": "Bearer"}
+                answer = problem(401, kind_for(error), error.detail, headers=challenge)
+            except (WrongKey, WrongScope) as error:
+                answer = problem(403, kind_for(error), error.detail)
+            except KeysUnread as error:
+                answer = problem_for(error)
+        await answer(scope, receive, send)

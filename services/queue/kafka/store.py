@@ -1,0 +1,107 @@
+"""Queues on Kafka: creates, lists and deletes their topics, over connections that all queues share.
+
+Logs and items have connections of their own, so that a large answer with items delays no command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Self
+
+from services.queue.kafka.items import KafkaItemLog
+from services.queue.kafka.log import KafkaCommandLog
+from shared.errors import InvalidInput
+from shared.kafka.access import KafkaAccess
+from shared.kafka.catalog import count_replicas, delete_topics, list_all
+from shared.kafka.cluster import Cluster
+from shared.kafka.fetcher import Fetcher
+from shared.kafka.sender import Sender
+from shared.kafka.topics import ensure_topics, queue_log_topic, queue_topic
+from shared.model.names import Names
+
+BATCH_BYTES = 1024 * 1024
+FETCHED_BYTES = 16 * 1024 * 1024
+
+
+class KafkaQueueStore:
+    """See `QueueStore`. Make it with `connected`."""
+
+    def __init__(
+        self, access: KafkaAccess, names: Names, *, replication: int, logs: _Lines, items: _Lines
+    ) -> None:
+        self._access, self._names, self._replication = access, names, replication
+        self._logs, self._items = logs, items
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def connected(
+        cls, access: KafkaAccess, names: Names, *, replication: int, ack_timeout_s: float
+    ) -> AsyncIterator[Self]:
+        """The store, whose connections are open during the block."""
+        async with _lines(access, ack_timeout_s) as logs, _lines(access, ack_timeout_s) as items:
+            yield cls(access, names, replication=replication, logs=logs, items=items)
+
+    async def list(self) -> list[str]:
+        """See `QueueStore`."""
+        topics = await list_all(self._logs.cluster)
+        return sorted(name for topic in topics if (name := self._names.queue_of_log(topic)) is not None)
+
+    async def create(self, name: str, *, over: str, partitions: int) -> None:
+        """See `QueueStore`."""
+        own = [] if over else [queue_topic(self._names, name, partitions)]
+        await ensure_topics(self._access, [*own, queue_log_topic(self._names, name)], self._replication)
+
+    async def delete(self, name: str, *, over: str) -> None:
+        """See `QueueStore`."""
+        own = [] if over else [self._names.queue(name)]
+        # the log first: without it there is no queue
+        for topic in [self._names.queue_log(name), *own]:
+            await delete_topics(self._logs.cluster, [topic])
+
+    async def count_partitions(self, over: str) -> int:
+        """See `QueueStore`."""
+        topic = self._names.topic(over)
+        found = await count_replicas(self._items.cluster, [topic])
+        if topic not in found:
+            raise InvalidInput(f"there is no topic {topic}")
+        return len(found[topic])
+
+    def open_log(self, name: str) -> KafkaCommandLog:
+        """See `QueueStore`."""
+        lines = self._logs
+        return KafkaCommandLog(lines.cluster, lines.fetcher, lines.sender, self._names.queue_log(name))
+
+    async def open_items(self, name: str, *, over: str, partitions: int) -> KafkaItemLog:
+        """See `QueueStore`."""
+        items = KafkaItemLog(
+            self._items.cluster,
+            self._items.fetcher,
+            self._items.sender,
+            topic=self._names.topic(over) if over else self._names.queue(name),
+            group=self._names.queue_group(name),
+            partitions=partitions,
+        )
+        await items.start()
+        return items
+
+
+class _Lines:
+    """Connections to Kafka, with what reads and writes over them."""
+
+    def __init__(self, cluster: Cluster, ack_timeout_s: float) -> None:
+        self.cluster = cluster
+        # read_committed, for topics that transactions write; others have none
+        self.fetcher = Fetcher(cluster, max_bytes=FETCHED_BYTES, is_committed=True, pace_s=0)
+        self.sender = Sender(cluster, deliver_s=ack_timeout_s, max_batch_bytes=BATCH_BYTES)
+
+
+@contextlib.asynccontextmanager
+async def _lines(access: KafkaAccess, ack_timeout_s: float) -> AsyncIterator[_Lines]:
+    async with Cluster(access) as cluster:
+        lines = _Lines(cluster, ack_timeout_s)
+        try:
+            yield lines
+        finally:
+            await lines.fetcher.close()
+            await lines.sender.close()

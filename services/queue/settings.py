@@ -1,0 +1,39 @@
+"""The queue service's settings: those of every service, limits of requests, and timeouts.
+
+What a single queue does is set per queue, over HTTP. Read once by `__main__.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.queue.http.bodies import MAX_REQUEST_BYTES
+from shared.service.service_settings import PORTS, ServiceSettings
+from shared.service.settings import at_least, between, setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueServiceSettings(ServiceSettings):
+    """Read from `BATON_…` variables."""
+
+    port: int = setting(8002, "port to listen on", PORTS)
+    queue_keys_file: str = setting(
+        "",
+        "file of keys for queues, one per line, `KEY SCOPES` with `enqueue`, `work` and `manage` as scopes, "
+        "`+` between them (`#` comments); reread when it changes; empty: no key is required",
+    )
+    max_inflight_bytes: int = setting(
+        64 * 1024 * 1024,
+        "most bytes of requests that are being read or wait for Kafka; beyond that 429",
+        at_least(2 * MAX_REQUEST_BYTES, "a larger request might never be read"),
+    )
+    ack_timeout_s: float = setting(
+        10.0,
+        "how long Kafka may take to acknowledge before a request gets 503",
+        between(0.2, 120, "shorter than a broker's restart rejects requests that could have waited"),
+    )
+    read_timeout_s: float = setting(
+        30.0,
+        "how long a client may take to send a request's body",
+        between(0.1, 600, "shorter cuts off slow clients, longer allows them to occupy memory"),
+    )

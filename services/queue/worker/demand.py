@@ -1,0 +1,81 @@
+"""Lets leases wait until there is something to lease: items, releases, and ends of leases wake them.
+
+They are woken in the order of their arrival, as many as what there is could serve; each then appends its
+command, and the fold decides who gets what. So this only saves commands that would get nothing. The clock
+that it is asked with guesses the broker's time: too early costs a command, too late some milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+
+class Demand:
+    """`leasable()` estimates how many items could be leased now, `next_end_s()` when more come back."""
+
+    def __init__(self, leasable: Callable[[], int], next_end_s: Callable[[], float | None]) -> None:
+        self._leasable = leasable
+        self._next_end_s = next_end_s
+        self._waiting: dict[asyncio.Future[None], int] = {}
+        self._served = 0
+        """Items that leases on their way may get."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<Demand: {len(self._waiting)} wait, {self._served} items are being leased>"
+
+    @property
+    def waiting(self) -> int:
+        """How many leases wait."""
+        return len(self._waiting)
+
+    async def wait(self, count: int, until_s: float) -> bool:
+        """Whether it is this lease's turn, for `count` items, before that time of the loop's clock.
+
+        If so, call `served` with the count when the lease was answered.
+        """
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[turn] = count
+        self.kick()
+        try:
+            async with asyncio.timeout_at(until_s):
+                await turn
+        except BaseException as error:
+            self._waiting.pop(turn, None)
+            if turn.done() and not turn.cancelled():
+                self.served(count)  # it was its turn, and it goes
+            if isinstance(error, TimeoutError):
+                return False
+            raise
+        return True
+
+    def begin(self, count: int) -> None:
+        """A lease did not wait; call `served` when it was answered."""
+        self._served += count
+
+    def served(self, count: int) -> None:
+        """A lease whose turn it was has been answered, whatever it got."""
+        self._served -= count
+        self.kick()
+
+    def kick(self) -> None:
+        """Something may have changed: wakes those who could be served."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._waiting:
+            return
+        left = self._leasable() - self._served
+        for turn, count in list(self._waiting.items()):
+            if left <= 0:
+                break
+            del self._waiting[turn]
+            if turn.done():
+                continue
+            self._served += count
+            left -= count
+            turn.set_result(None)
+        next_s = self._next_end_s() if self._waiting else None
+        if next_s is not None:
+            self._timer = asyncio.get_running_loop().call_later(max(next_s, 0.001), self.kick)

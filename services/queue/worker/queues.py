@@ -1,0 +1,248 @@
+"""All queues of this worker: opens them when they appear, creates them, and closes them when they are gone.
+
+The topics in Kafka say which queues there are. Every worker has all of them open, so it answers for any
+receipt. Used by the routes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from services.queue.core.commands import Configure, QueueSettings
+from services.queue.core.fold import Applied
+from services.queue.core.replica import SNAPSHOT_EVERY, LogMoved
+from services.queue.ports import ItemLog, QueueStore
+from services.queue.worker.engine import Engine, QueueRefused
+from services.queue.worker.leasing import Leasing
+from shared.backoff import Backoff
+from shared.errors import Conflict, InvalidInput, KafkaUnavailable, NotFound, Unavailable
+from shared.model.names import DEAD, is_queue_name
+
+LOOK_S = 2.0
+READY_S = 10.0
+REOPEN_S = 0.05
+logger = logging.getLogger(__name__)
+
+
+class QueueChanges(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a client sets; what it leaves out stays, or is the default."""
+
+    over: str | None = None
+    partitions: int | None = None
+    lease_ms: int | None = None
+    max_attempts: int | None = None
+    repeat_ms: int | None = None
+    keep_ms: int | None = None
+
+    def applied_to(self, settings: QueueSettings) -> QueueSettings:
+        """The settings with these changes."""
+        given = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+        return msgspec.structs.replace(settings, **given)
+
+
+class Queues:
+    """The queues by name. `run()` keeps the list; it must run before anything else is called."""
+
+    def __init__(self, store: QueueStore, *, snapshot_every: int = SNAPSHOT_EVERY) -> None:
+        self._store = store
+        self._snapshot_every = snapshot_every
+        self._open: dict[str, Leasing] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._looking = asyncio.Lock()
+        self._looked_s = -1.0
+        self.ages_s: dict[str, float] = {}
+        """The age of each queue's oldest item, as of the last look."""
+        self._fault = "Kafka has not been asked yet which queues there are"
+
+    def __repr__(self) -> str:
+        return f"<Queues: {len(self._open)} open>"
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The queues that are open here, without those of dead letters."""
+        return sorted(name for name in self._open if not name.endswith(DEAD))
+
+    def all(self) -> Sequence[tuple[str, Leasing]]:
+        """All queues that are open here, by name."""
+        return sorted(self._open.items())
+
+    def complaints(self) -> list[str]:
+        """Why this worker cannot do its work; empty if it can."""
+        return [self._fault] if self._fault else []
+
+    def remarks(self) -> list[str]:
+        """Which queues this worker refuses, and why."""
+        return [complaint for one in self._open.values() if (complaint := one.engine.complaint())]
+
+    async def run(self) -> None:
+        """Looks for queues until it is cancelled; then closes all."""
+        try:
+            while True:
+                try:
+                    await self._look()
+                    await self._measure_ages()
+                except KafkaUnavailable as error:
+                    self._fault = error.reason
+                except Exception as error:  # a fault of ours: without the look no new queue would be seen
+                    logger.exception("looking for queues failed")
+                    self._fault = repr(error)
+                await asyncio.sleep(LOOK_S)
+        finally:
+            for name in list(self._open):
+                await self._close(name)
+
+    async def find(self, name: str) -> Leasing:
+        """The queue, once its log has been read. Raises NotFound, KafkaUnavailable."""
+        if name not in self._open and is_queue_name(name.removesuffix(DEAD)):
+            await self._look()
+        found = self._open.get(name)
+        if found is None:
+            raise NotFound(f"there is no queue {name[:80]}")
+        await found.engine.until_ready(READY_S)
+        return found
+
+    async def put(self, name: str, changes: QueueChanges) -> Leasing:
+        """Creates the queue, or changes its settings. Raises InvalidInput, Conflict, KafkaUnavailable."""
+        if not is_queue_name(name):
+            raise InvalidInput("the name of a queue has lower-case letters, digits, `_` and `-`, at most 61")
+        try:
+            present = (await self.find(name)).engine.state.settings
+        except NotFound:
+            present = None
+        settings = changes.applied_to(present or QueueSettings())
+        if settings.over.startswith("__"):
+            raise InvalidInput("Kafka's own topics are no queues")
+        if present is None and settings.over:
+            counted = await self._store.count_partitions(settings.over)
+            settings = msgspec.structs.replace(settings, partitions=counted)
+        if present is not None and settings.fixed != present.fixed:
+            raise Conflict("`over` and `partitions` of a queue are fixed at its creation")
+        dead = QueueSettings(max_attempts=0, keep_ms=settings.keep_ms)
+        for queue, its in ((f"{name}{DEAD}", dead), (name, settings)):
+            await self._configure(queue, its, is_new=present is None)
+            await self.find(queue)
+        return await self.find(name)
+
+    async def delete(self, name: str) -> None:
+        """Deletes the queue, its items and its dead letters; not the topic that it is over."""
+        settings = (await self.find(name)).engine.state.settings
+        assert settings is not None
+        for queue, over in ((name, settings.over), (f"{name}{DEAD}", "")):
+            await self._store.delete(queue, over=over)
+        await self._look()
+
+    async def _configure(self, name: str, settings: QueueSettings, *, is_new: bool) -> None:
+        if is_new:
+            await self._store.create(name, over=settings.over, partitions=settings.partitions)
+            await self._until_open(name)
+        engine = self._open[name].engine
+        (answer,) = await engine.submissions.submit([Configure(settings)])
+        if not isinstance(answer, Applied):
+            raise Conflict("somebody else has created the queue at the same time, with other settings")
+
+    async def _until_open(self, name: str) -> None:
+        """Returns once Kafka lists the queue: a broker hears of a new topic a moment later."""
+        backoff = Backoff(first_s=0.01, cap_s=0.2)
+        try:
+            async with asyncio.timeout(READY_S):
+                await self._look()
+                while name not in self._open:
+                    await asyncio.sleep(backoff.next_s())
+                    await self._look()
+        except TimeoutError:
+            raise KafkaUnavailable(f"Kafka does not list the topics of the queue {name} yet") from None
+
+    async def _look(self) -> None:
+        """Opens and closes queues until they are those in Kafka."""
+        asked_s = asyncio.get_running_loop().time()
+        async with self._looking:
+            if self._looked_s > asked_s:
+                return  # somebody else has asked since
+            began_s = asyncio.get_running_loop().time()
+            names = set(await self._store.list())
+            self._looked_s = began_s
+            self._fault = ""
+            for name in sorted(self._open.keys() - names):
+                await self._close(name)
+            for name in sorted(names - self._open.keys()):
+                self._start(name)
+
+    async def _measure_ages(self) -> None:
+        ages_s: dict[str, float] = {}
+        for name, leasing in self.all():
+            # one that cannot be asked now, or is refused, is no reason not to ask the others
+            with contextlib.suppress(Unavailable, InvalidInput):
+                ages_s[name] = await leasing.oldest_age_s() or 0.0
+        self.ages_s = ages_s
+
+    def _start(self, name: str) -> None:
+        engine = Engine(name, self._store.open_log(name), snapshot_every=self._snapshot_every)
+        self._open[name] = Leasing(engine, functools.partial(self._open.get, f"{name}{DEAD}"))
+        self._tasks[name] = asyncio.create_task(self._serve(engine), name=f"queue {name}")
+
+    async def _serve(self, engine: Engine) -> None:
+        """Follows the log, and reads the items ahead once it is known where they are."""
+        items: ItemLog | None = None
+        is_moved = False
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(engine.run())
+                items = await self._items_of(engine)
+                engine.attach(items)
+                tasks.create_task(self._read_items(engine, items))
+        except* LogMoved as errors:
+            is_moved = True
+            logger.warning("log moved", extra={"queue": engine.name, "why": str(errors.exceptions[0])})
+        except* QueueRefused:
+            pass  # the engine says so to everybody who asks
+        except* Exception as errors:  # a fault of ours: the other queues go on
+            logger.exception("queue failed", extra={"queue": engine.name})
+            engine.fail(f"the queue {engine.name} has failed: {errors.exceptions[0]!r}")
+        finally:
+            engine.close()
+            if items is not None:
+                items.close()
+        if is_moved:
+            await self._reopen(engine.name)
+
+    async def _reopen(self, name: str) -> None:
+        """Begins anew with the log as it is now; it may even be that of another queue of this name."""
+        await asyncio.sleep(REOPEN_S)
+        await self._open[name].close()
+        self._start(name)
+
+    async def _items_of(self, engine: Engine) -> ItemLog:
+        backoff = Backoff(first_s=0.01, cap_s=0.5)
+        while True:
+            try:
+                await engine.until_read(READY_S)
+                settings = engine.state.settings
+                assert settings is not None
+                return await self._store.open_items(
+                    engine.name, over=settings.over, partitions=settings.partitions
+                )
+            except (KafkaUnavailable, NotFound):  # it has been created, and not configured yet
+                await asyncio.sleep(backoff.next_s())
+
+    async def _read_items(self, engine: Engine, items: ItemLog) -> None:
+        backoff = Backoff(first_s=0.1, cap_s=5.0)
+        while True:
+            try:
+                await items.run(engine.changed)
+            except* KafkaUnavailable as errors:
+                why = str(errors.exceptions[0])
+                logger.warning("items not readable", extra={"queue": engine.name, "why": why})
+            await asyncio.sleep(backoff.next_s())
+
+    async def _close(self, name: str) -> None:
+        task = self._tasks.pop(name)
+        leasing = self._open.pop(name)
+        await leasing.close()
+        task.cancel()
+        await asyncio.wait((task,))

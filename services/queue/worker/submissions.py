@@ -1,0 +1,125 @@
+"""Gets commands into a queue's log, many to a record, and brings back what the fold answers to them.
+
+One record is on its way at a time. What arrives meanwhile goes into the next, so a busy queue has few and
+large records. Used by `worker/engine.py`, which reads the log and reports the answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Sequence
+
+from services.queue.core.commands import AnyCommand, Seek, encode_record
+from services.queue.core.fold import Answer
+from services.queue.ports import CommandLog
+from shared.errors import BatonError, KafkaUnavailable
+
+MOST_COMMANDS = 500
+"""Of a record; each is small, and applying them takes about 5 ms at most."""
+MOST_BYTES = 900 * 1024
+MOST_UNREAD = 1_000
+"""Records that were sent and not read again: usually one or two."""
+ANSWER_TIMEOUT_S = 15.0
+"""Longer than Kafka may take to acknowledge a record: then it is read within milliseconds."""
+
+_Waiting = tuple[Sequence[AnyCommand], "asyncio.Future[Sequence[Answer]]"]
+
+
+class Submissions:
+    """Commands of one worker; `run()` sends them. `writer` is the name of this life of the worker."""
+
+    def __init__(self, log: CommandLog) -> None:
+        self.writer = secrets.token_bytes(8)
+        self._log = log
+        self._waiting: deque[_Waiting] = deque()
+        self._sent: dict[int, list[_Waiting]] = {}
+        self._number = 0
+        self._wake = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Submissions: {len(self._waiting)} wait, {len(self._sent)} records are on their way>"
+
+    async def submit(self, commands: Sequence[AnyCommand]) -> Sequence[Answer]:
+        """The answers to the commands, which stand in one record, in this order.
+
+        Raises KafkaUnavailable: then they may have had their effect all the same. A cancelled call does not
+        withdraw them.
+        """
+        if not commands:
+            return []
+        if len(self._sent) > MOST_UNREAD:
+            raise KafkaUnavailable("the log of the queue is not read at present")
+        answered: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((commands, answered))
+        self._wake.set()
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                return await answered
+        except TimeoutError:
+            raise KafkaUnavailable("the log of the queue does not answer in time") from None
+
+    def answer(self, number: int, answers: Sequence[Answer]) -> None:
+        """The record of this number was folded."""
+        at = 0
+        for commands, answered in self._sent.pop(number, ()):
+            if not answered.done():
+                answered.set_result(answers[at : at + len(commands)])
+            at += len(commands)
+
+    def fail(self, error: BatonError) -> None:
+        """Nothing that is on its way will be answered: the fold begins anew."""
+        for number in list(self._sent):
+            self._fail_record(number, error)
+
+    async def run(self) -> None:
+        """Sends until it is cancelled."""
+        while True:
+            await self._wake.wait()
+            await self.step()
+
+    async def step(self) -> None:
+        """Sends one record, if there is anything to send."""
+        taken = self._take()
+        if not self._waiting:
+            self._wake.clear()
+        if not taken:
+            return
+        self._number += 1
+        number, commands = self._number, [command for some, _ in taken for command in some]
+        self._sent[number] = taken
+        try:
+            await self._log.append(encode_record(self.writer, number, commands))
+        except KafkaUnavailable as error:
+            self._fail_record(number, error)
+
+    def _fail_record(self, number: int, error: BatonError) -> None:
+        for _, answered in self._sent.pop(number, ()):
+            if not answered.done():
+                answered.set_exception(error)
+
+    def _take(self) -> list[_Waiting]:
+        """The next ones that go together; a seek goes alone, so that no receipt is given out twice."""
+        taken: list[_Waiting] = []
+        commands = size = 0
+        while self._waiting:
+            some, answered = self._waiting[0]
+            if answered.done():  # who waited for it has gone: it was never sent
+                self._waiting.popleft()
+                continue
+            is_alone = any(isinstance(command, Seek) for command in some)
+            commands += len(some)
+            size += sum(_size(command) for command in some)
+            if taken and (is_alone or commands > MOST_COMMANDS or size > MOST_BYTES):
+                break
+            taken.append(self._waiting.popleft())
+            if is_alone:
+                break
+        return taken
+
+
+def _size(command: AnyCommand) -> int:
+    """Its bytes in a record, roughly and at most."""
+    data = getattr(command, "data", b"")
+    return 400 + len(data) + 30 * len(getattr(command, "receipts", ()))

@@ -1,0 +1,206 @@
+"""Kafka in memory as the queue service sees it: logs and items that all workers of a test share.
+
+Time is that of the event loop. `fail` makes the next append to a log fail: `before` it is stored, or `after`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from services.queue.core.items import ItemRecord
+from services.queue.core.open_items import Place
+from services.queue.core.replica import LogMoved, LogRecord
+from shared.errors import InvalidInput, KafkaUnavailable
+
+
+@dataclass(slots=True)
+class _Growing:
+    """Something that is appended to, with those who wait for more."""
+
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def grow(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+@dataclass(slots=True)
+class StoredLog(_Growing):
+    records: list[LogRecord] = field(default_factory=list)
+    start: int = 0
+
+
+@dataclass(slots=True)
+class StoredItems(_Growing):
+    """`None` in a partition: an offset without a record."""
+
+    partitions: list[list[ItemRecord | None]] = field(default_factory=list)
+
+
+class InMemoryQueueStore:
+    """See `QueueStore`. `topics`: items by the name of their topic."""
+
+    def __init__(self) -> None:
+        self.logs: dict[str, StoredLog] = {}
+        self.topics: dict[str, StoredItems] = {}
+        self.committed: dict[str, list[int]] = {}
+        self.fail: list[Literal["before", "after", ""]] = []
+        self.is_away = False
+        self.readers: dict[str, InMemoryCommandLog] = {}
+        """The reader of each log that was opened last."""
+
+    @property
+    def now_ms(self) -> int:
+        """The broker's clock."""
+        return 1_000_000 + int(asyncio.get_running_loop().time() * 1000)
+
+    def check(self) -> None:
+        """Raises KafkaUnavailable while Kafka is away."""
+        if self.is_away:
+            raise KafkaUnavailable("Kafka is away")
+
+    def make_topic(self, name: str, partitions: int = 1) -> StoredItems:
+        """A topic that is there already."""
+        made = self.topics[name] = StoredItems(partitions=[[] for _ in range(partitions)])
+        return made
+
+    async def list(self) -> list[str]:
+        self.check()
+        return sorted(self.logs)
+
+    async def create(self, name: str, *, over: str, partitions: int) -> None:
+        self.check()
+        self.logs.setdefault(name, StoredLog())
+        if not over and name not in self.topics:
+            self.make_topic(name, partitions)
+
+    async def delete(self, name: str, *, over: str) -> None:
+        self.check()
+        del self.logs[name]
+        if not over:
+            del self.topics[name]
+
+    async def count_partitions(self, over: str) -> int:
+        if over not in self.topics:
+            raise InvalidInput(f"there is no topic {over}")
+        return len(self.topics[over].partitions)
+
+    def open_log(self, name: str) -> InMemoryCommandLog:
+        opened = self.readers[name] = InMemoryCommandLog(self, self.logs[name])
+        return opened
+
+    async def open_items(self, name: str, *, over: str, partitions: int) -> InMemoryItemLog:
+        self.check()
+        return InMemoryItemLog(self, name, self.topics[over or name])
+
+
+class InMemoryCommandLog:
+    """See `CommandLog`. While `may_read` is clear, it lags."""
+
+    def __init__(self, store: InMemoryQueueStore, stored: StoredLog) -> None:
+        self._store, self._stored, self._next = store, stored, 0
+        self.may_read = asyncio.Event()
+        self.may_read.set()
+
+    async def bounds(self) -> tuple[int, int]:
+        self._store.check()
+        return self._stored.start, len(self._stored.records)
+
+    def seek(self, offset: int) -> None:
+        self._next = offset
+
+    async def read(self, timeout_s: float) -> Sequence[LogRecord]:
+        changed = self._stored.changed
+        if self._next >= len(self._stored.records):
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await changed.wait()
+            except TimeoutError:
+                return []
+        await self.may_read.wait()
+        self._store.check()
+        if self._next < self._stored.start:
+            raise LogMoved("trimmed")
+        found = self._stored.records[self._next :]
+        self._next += len(found)
+        return found
+
+    async def append(self, value: bytes) -> None:
+        await asyncio.sleep(0)
+        self._store.check()
+        how = self._store.fail.pop(0) if self._store.fail else ""
+        if how != "before":
+            offset = len(self._stored.records)
+            self._stored.records.append(LogRecord(offset, self._store.now_ms, value))
+            self._stored.grow()
+        if how:
+            raise KafkaUnavailable("not acknowledged")
+
+    async def trim(self, below: int) -> None:
+        self._store.check()
+        self._stored.start = max(self._stored.start, below)
+
+    def close(self) -> None:
+        pass
+
+
+class InMemoryItemLog:
+    """See `ItemLog`. It reads ahead at once, and keeps no copies."""
+
+    def __init__(self, store: InMemoryQueueStore, name: str, stored: StoredItems) -> None:
+        self._store, self._name, self._stored = store, name, stored
+        self.starts = [0] * len(stored.partitions)
+        self.frontier: Sequence[int] = self.starts
+
+    @property
+    def ends(self) -> list[int]:
+        return [len(one) for one in self._stored.partitions]
+
+    @property
+    def backlog_ends(self) -> list[int]:
+        return self.ends
+
+    def follow(self, frontier: Sequence[int]) -> None:
+        self.frontier = list(frontier)
+
+    async def run(self, changed: Callable[[], None]) -> None:
+        while True:
+            waiting = self._stored.changed
+            changed()
+            await waiting.wait()
+
+    async def catch_up(self) -> None:
+        self._store.check()
+
+    async def get(self, places: Collection[Place]) -> Mapping[Place, ItemRecord]:
+        self._store.check()
+        found = {place: self._stored.partitions[place[0]][place[1]] for place in places}
+        return {place: item for place, item in found.items() if item is not None}
+
+    async def append(self, items: Sequence[ItemRecord]) -> list[int]:
+        if self._store.is_away:
+            return list(range(len(items)))
+        for item in items:
+            stored = ItemRecord(
+                value=item.value, id=item.id, append_ms=self._store.now_ms, headers=item.headers
+            )
+            min(self._stored.partitions, key=len).append(stored)
+        self._stored.grow()
+        return []
+
+    async def find(self, to: int | str) -> list[int]:
+        if isinstance(to, str):
+            return {"earliest": self.starts, "latest": self.ends}[to]
+        return [
+            next((n for n, item in enumerate(one) if item is not None and item.append_ms >= to), len(one))
+            for one in self._stored.partitions
+        ]
+
+    async def settle(self, lowest: Sequence[int], keep_ms: int | None) -> None:
+        self._store.committed[self._name] = list(lowest)
+
+    def close(self) -> None:
+        pass

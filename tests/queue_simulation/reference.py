@@ -1,0 +1,163 @@
+"""The rules of a queue once more, as simply as they can be said: one dictionary, no heaps, no snapshots.
+
+It reads every command in the order of the log and asserts what clients are promised. The simulation compares
+its answers and its state with those of the real fold.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from services.queue.core.commands import (
+    Ack,
+    AnyCommand,
+    Configure,
+    Dead,
+    Enter,
+    Lease,
+    QueueSettings,
+    Receipt,
+    Seek,
+    Until,
+)
+
+Place = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Held:
+    """An item that is leased, or was and waits."""
+
+    lease: int
+    until: int
+    attempts: int
+    id: str = ""
+
+
+@dataclass(slots=True)
+class Reference:
+    """`why` says of each place below the frontier that is not open, why it is done."""
+
+    now: int = 0
+    settings: QueueSettings | None = None
+    frontier: list[int] = field(default_factory=list)
+    held: dict[Place, Held] = field(default_factory=dict)
+    why: dict[Place, str] = field(default_factory=dict)
+    left: dict[str, tuple[Place, int]] = field(default_factory=dict)
+    """Ids of acked items, with the time until which they are known."""
+    tally: Counter[str] = field(default_factory=Counter)
+
+    def apply(self, offset: int, append_ms: int, commands: tuple[AnyCommand, ...]) -> list[Any]:
+        """The answers in plain values."""
+        self.now = max(self.now, append_ms)
+        return [self._one(offset, command) for command in commands]
+
+    def _one(self, offset: int, command: AnyCommand) -> Any:
+        if isinstance(command, Configure):
+            if self.settings is None:
+                self.frontier = [0] * command.settings.partitions
+            self.settings = command.settings
+            return None
+        match command:
+            case Lease():
+                return self._lease(offset, command)
+            case Enter():
+                return self._enter(command)
+            case Ack():
+                return [self._finish(receipt, "acked") for receipt in command.receipts]
+            case Dead():
+                return [self._finish(receipt, "dead") for receipt in command.receipts]
+            case Until():
+                return [self._put_off(receipt, command.ms) for receipt in command.receipts]
+            case Seek():
+                self._seek(command)
+        return None
+
+    def _lease(self, offset: int, command: Lease) -> Any:
+        assert self.settings is not None
+        got: list[tuple[Place, int]] = []
+        buried: list[Place] = []
+        back = [place for place, one in self.held.items() if one.until <= self.now]
+        for place in sorted(back, key=lambda place: place[::-1]):
+            if len(got) == command.count:
+                break
+            one = self.held[place]
+            one.lease = offset
+            if 0 < self.settings.max_attempts <= one.attempts:
+                one.until = self.now + 30_000
+                buried.append(place)
+            else:
+                one.attempts += 1
+                one.until = self.now + command.ms
+                got.append((place, one.attempts))
+        while len(got) < command.count:
+            waiting = [end - first for end, first in zip(command.ends, self.frontier, strict=True)]
+            partition = max(range(len(waiting)), key=lambda n: (waiting[n], -n))
+            if waiting[partition] <= 0:
+                break
+            place = (partition, self.frontier[partition])
+            assert place not in self.held, f"{place} is leased twice"
+            self.why.pop(place, None)
+            self.held[place] = Held(offset, self.now + command.ms, 1)
+            self.frontier[partition] += 1
+            got.append((place, 1))
+        self.tally["leased"] += len(got)
+        return got, buried
+
+    def _enter(self, command: Enter) -> bool:
+        one = self._good(command.receipt)
+        if one is None:
+            return False
+        known = {other.id for other in self.held.values() if other.id and other is not one}
+        known |= {id_ for id_, (_, until) in self.left.items() if self.now <= until}
+        if command.id in known and one.id != command.id:
+            self._done(command.receipt[:2], "repeat")
+            return False
+        one.id = command.id
+        return True
+
+    def _finish(self, receipt: Receipt, why: str) -> bool:
+        """Whether the receipt is good."""
+        place = receipt[:2]
+        one = self._good(receipt)
+        if one is None:
+            return place not in self.held and place[1] < self.frontier[place[0]]
+        assert self.settings is not None
+        if why == "acked" and one.id:
+            self.left.pop(one.id, None)
+            self.left[one.id] = place, self.now + self.settings.repeat_ms
+        self._done(place, why)
+        return True
+
+    def _put_off(self, receipt: Receipt, ms: int) -> bool:
+        one = self._good(receipt)
+        if one is not None:
+            one.until = self.now + ms
+        return one is not None
+
+    def _seek(self, command: Seek) -> None:
+        for partition, to in enumerate(command.to):
+            for offset in range(self.frontier[partition], to):
+                self.why[partition, offset] = "skipped"
+        gone = {place for place in self.held if command.drop or place[1] >= command.to[place[0]]}
+        self.frontier = list(command.to)
+        for place in gone:
+            self._done(place, "skipped")
+        for place in [place for place in self.why if place[1] >= self.frontier[place[0]]]:
+            del self.why[place]
+        self.left = {
+            id_: (place, until)
+            for id_, (place, until) in self.left.items()
+            if place not in gone and place[1] < self.frontier[place[0]]
+        }
+
+    def _good(self, receipt: Receipt) -> Held | None:
+        one = self.held.get(receipt[:2])
+        return one if one is not None and one.lease == receipt.lease else None
+
+    def _done(self, place: Place, why: str) -> None:
+        del self.held[place]
+        self.why[place] = why
+        self.tally[why] += 1

@@ -1,0 +1,126 @@
+"""The world of one run: the broker's log and clock, the items, and what the reference says of each record."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from services.queue.core.commands import AnyCommand, SnapshotPart, decode_record, encode_record
+from services.queue.core.fold import Answer, EnterAnswer, LeaseAnswer, ReceiptsAnswer
+from services.queue.core.replica import LogRecord
+from tests.queue_simulation.reference import Place, Reference
+
+COMPARED_EVERY = 7
+GAP = "gap"
+"""In place of an id: there is no record at this offset, as after a transaction."""
+
+
+class Wrong(AssertionError):
+    """A promise was broken."""
+
+
+@dataclass(slots=True)
+class World:
+    """What outlives every worker."""
+
+    rng: random.Random
+    partitions: int
+    now_ms: int = 1_000_000
+    records: list[LogRecord] = field(default_factory=list)
+    log_start: int = 0
+    items: list[list[str]] = field(default_factory=list)
+    """Of each partition, the id of every item; "" for none."""
+    letters: set[Place] = field(default_factory=set)
+    """Items of which a dead letter is stored."""
+    reference: Reference = field(default_factory=Reference)
+    answers: list[list[Any]] = field(default_factory=list)
+    """What the reference answers to each record."""
+    states: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    """The reference's state after every seventh record."""
+    happened: Counter[str] = field(default_factory=Counter)
+    trace: list[tuple[int, int, list[AnyCommand], list[Any]]] = field(default_factory=list)
+    """Time, offset, commands and answers of each record but snapshots."""
+
+    def __post_init__(self) -> None:
+        self.items = [[] for _ in range(self.partitions)]
+
+    @property
+    def log_end(self) -> int:
+        """The next offset to be written."""
+        return len(self.records)
+
+    @property
+    def ends(self) -> list[int]:
+        """Where the items end."""
+        return [len(one) for one in self.items]
+
+    def tick(self) -> None:
+        """The broker's clock goes on; sometimes it jumps, also back."""
+        roll = self.rng.random()
+        if roll < 0.02:
+            self.now_ms -= self.rng.randrange(60_000)
+            self.happened["clock jumps back"] += 1
+        elif roll < 0.08:
+            self.now_ms += self.rng.randrange(120_000)
+            self.happened["clock jumps"] += 1
+        else:
+            self.now_ms += self.rng.randrange(2_000)
+
+    def append(self, writer: bytes, number: int, commands: list[AnyCommand]) -> None:
+        """The broker stores a record."""
+        offset, value = self.log_end, encode_record(writer, number, commands)
+        self.records.append(LogRecord(offset, self.now_ms, value))
+        read = decode_record(value).commands
+        self.answers.append(self.reference.apply(offset, self.now_ms, read))
+        if offset % COMPARED_EVERY == 0:
+            self.states[offset] = self._state()
+        if not isinstance(commands[0], SnapshotPart):
+            self.trace.append((self.now_ms, offset, commands, self.answers[-1]))
+
+    def trim(self, below: int) -> None:
+        """The broker deletes records."""
+        if below > self.log_start:
+            self.log_start = below
+
+    def compare(self, offset: int, answers: list[Answer]) -> None:
+        """The real fold's answers to a record must be the reference's."""
+        for answer, expected in zip(answers, self.answers[offset], strict=True):
+            given = _plain(answer, expected)
+            if given != expected:
+                raise Wrong(f"record {offset}: {given} instead of {expected}")
+
+    def compare_state(self, offset: int, state: Any) -> None:
+        """The real fold's state after a record must be the reference's."""
+        given = (
+            state.now_ms,
+            tuple(state.frontier),
+            sorted((one.place, one.lease, one.until_ms, one.attempts, one.id) for one in state.open),
+            {one.id: one.known_until_ms for one in state.ids.acked if state.now_ms <= one.known_until_ms},
+        )
+        expected = self._state() if offset == self.log_end - 1 else self.states[offset]
+        if given != expected:
+            raise Wrong(f"after record {offset}: {given} instead of {expected}")
+
+    def _state(self) -> tuple[Any, ...]:
+        it = self.reference
+        held = {one.id for one in it.held.values()}
+        return (
+            it.now,
+            tuple(it.frontier),
+            sorted((place, one.lease, one.until, one.attempts, one.id) for place, one in it.held.items()),
+            {id_: until for id_, (_, until) in it.left.items() if it.now <= until and id_ not in held},
+        )
+
+
+def _plain(answer: Answer, expected: Any) -> Any:
+    match answer:
+        case LeaseAnswer():
+            got = [((one.receipt.partition, one.receipt.offset), one.attempt) for one in answer.leased]
+            return got, [(one.receipt.partition, one.receipt.offset) for one in answer.to_bury]
+        case EnterAnswer():
+            return answer.is_kept
+        case ReceiptsAnswer():
+            return [index not in answer.stale for index in range(len(expected))]
+    return None

@@ -1,0 +1,121 @@
+"""`baton queue` against the real service over Kafka in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from cli.main import cli
+from services.queue.app import create_app
+from services.queue.http.bodies import MAX_REQUEST_BYTES, Bodies
+from services.queue.worker.queues import Queues
+from shared.service.inflight import Inflight
+from shared.service.runtime import http_server
+from tests.fakes.queues import InMemoryQueueStore
+from tests.servers import free_port
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """The service, in a thread."""
+    port, started = free_port(), threading.Event()
+    ends: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    async def serve() -> None:
+        queues, stop = Queues(InMemoryQueueStore()), asyncio.Event()
+        bodies = Bodies(inflight=Inflight(4 * MAX_REQUEST_BYTES), read_timeout_s=30)
+        looking = asyncio.create_task(queues.run())
+        async with http_server(create_app(queues, bodies, stop), "127.0.0.1", port, lifespan="off"):
+            ends.append((asyncio.get_running_loop(), stop))
+            started.set()
+            await stop.wait()
+        looking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await looking
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert started.wait(30)
+    yield f"http://127.0.0.1:{port}"
+    loop, stop = ends[0]
+    loop.call_soon_threadsafe(stop.set)
+    thread.join(30)
+
+
+def baton(url: str, *arguments: str, code: int = 0, given: str = "") -> Any:
+    """The JSON that `baton queue` prints, None if nothing; it must end with this code."""
+    answer = CliRunner().invoke(cli, ["queue", *arguments], env={"BATON_QUEUE_URL": url}, input=given)
+    assert (0 if answer.exception is None else 1) == code, answer.output
+    return json.loads(answer.stdout) if answer.stdout.strip() else None
+
+
+def test_an_items_life_on_the_command_line(url: str) -> None:
+    """Every command, with the answers of the service."""
+    created = baton(url, "create", "mail", "--lease", "60", "--max-attempts", "3")
+    put = baton(url, "put", "mail", '{"to":"ann"}', "--id", "a")
+    lines = baton(url, "put", "mail", given='{"data":1}\n{"data":2}\n')
+    found = baton(url, "lease", "mail", "-n", "3")["items"]
+    a, b, c = (item["receipt"] for item in found)
+    settled = [
+        baton(url, "ack", "mail", a),
+        baton(url, "extend", "mail", b, "--lease", "90"),
+        baton(url, "release", "mail", b, "--delay", "600"),
+        baton(url, "reject", "mail", c, "--why", "no"),
+    ]
+    listed = baton(url, "list", "-o", "json")["queues"][0]
+    redriven = baton(url, "redrive", "mail")
+    sought = baton(url, "seek", "mail", "0=0", "--dry-run")
+    purged = baton(url, "purge", "mail")
+    baton(url, "delete", "mail")
+
+    assert created["settings"]["lease_s"] == 60
+    assert (put["accepted"], lines["accepted"]) == (1, 2)
+    assert [item["data"] for item in found] == [{"to": "ann"}, 1, 2]
+    assert settled == [{"done": 1, "stale": []}] * 4
+    assert (listed["queue"], listed["waiting"], listed["dead"]) == ("mail", 1, 1)
+    assert (redriven, sought, purged) == ({"ready": 1}, {"ready": 4}, {"ready": 0})
+    baton(url, "show", "mail", code=1)
+
+
+def test_work_acks_what_succeeds_and_gives_back_what_fails(url: str, tmp_path: Path) -> None:
+    """The item is the program's standard input; a failure comes back later, with its attempts counted."""
+    seen = tmp_path / "seen"
+    program = (
+        "import os, sys; data = sys.stdin.read(); "
+        f"print(data, os.environ['QUEUE_ITEM_ATTEMPT'], file=open({str(seen)!r}, 'a')); "
+        "sys.exit(data == '\"bad\"')"
+    )
+    baton(url, "create", "q")
+    baton(url, "put", "q", '{"n":1}', '"bad"', "[2]")
+
+    answer = CliRunner().invoke(
+        cli,
+        ["queue", "work", "q", "--until-empty", "--", sys.executable, "-c", program],
+        env={"BATON_QUEUE_URL": url},
+    )
+    shown = baton(url, "show", "q")
+
+    assert answer.exit_code == 0, answer.output
+    assert seen.read_text() == '{"n":1} 1\n"bad" 1\n[2] 1\n'
+    assert "exit code 1, again in 1 s" in answer.stderr
+    assert shown["ready"] + shown["waiting"] == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("show", "missing"), ("put", "q", "no json"), ("put", "q", "1", "2", "--id", "a"), ("seek", "q", "0=x")],
+)
+def test_a_mistake_is_a_sentence(url: str, arguments: tuple[str, ...]) -> None:
+    """And an exit code other than 0."""
+    baton(url, "create", "q")
+
+    baton(url, *arguments, code=1)
