@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from services.consumer.adapters.zookeeper.coordinator import ZooKeeperCoordinator
 from shared.errors import Conflict, ZooKeeperUnavailable
@@ -172,6 +173,24 @@ async def test_ephemerals_of_a_former_process_are_replaced(store: ZnodeStore) ->
     assert (read, adopted, claimed) == (None, None, 2)
     assert after.claims == {3: ClaimNode(member="a", epoch=2)}
     assert after.members.keys() == {"a"}
+
+
+async def test_a_late_write_of_the_former_process_is_overwritten(store: ZnodeStore) -> None:
+    """A process that was killed while it drained does not make its successor drain."""
+    former = await joined(store, "a")
+    former.zookeeper.delay_requests = 1
+    with pytest.raises(ZooKeeperUnavailable):
+        await former.join(replace(node(former), state="draining"))
+
+    a, b = await joined(store, "a"), await joined(store, "b")
+    await a.view()
+    assert former.zookeeper.deliver_delayed() == [True]
+    seen, own = await b.view(), await a.view()
+    await a.join(node(a))
+
+    assert seen.members["a"].state == "draining"
+    assert own.members["a"].state == "active"
+    assert (await b.view()).members["a"] == node(a)
 
 
 async def test_two_live_processes_of_one_id_are_a_conflict(store: ZnodeStore) -> None:

@@ -66,7 +66,7 @@ class GroupMirror:
         self._marks = Marks()
         self.changed = self._marks.changed
         self.is_displaced = False
-        """Whether this member's node was last seen missing, unreadable, or of another ZooKeeper session."""
+        """Whether this member's node was last seen otherwise than this process wrote it, or missing."""
         self.is_missing = False
         """Whether it was last seen missing."""
         self.unreadable = UnreadableZnodes()
@@ -83,6 +83,7 @@ class GroupMirror:
         self._writes = 0
         self._written: dict[int, int] = {}
         """Stream → number of this member's last write about it."""
+        self._own: MemberNode | None = None  # as this process wrote it last
         self._forget()
 
     def _forget(self) -> None:
@@ -102,6 +103,7 @@ class GroupMirror:
 
     def note_member(self, node: MemberNode) -> None:
         """This member has written its node."""
+        self._own = node
         self._members[self._member] = _Made(node, self._session_id)
         if self.is_missing:
             self._doubt_own()
@@ -257,16 +259,18 @@ class GroupMirror:
         znode = await self._zookeeper.get(
             path, watch=self._marks.on_member, within=self._session_id, awaits_creation=False
         )
+        if name == self._member:
+            self.is_missing = znode is None
         if znode is None:
             self._members.pop(name, None)
             self.unreadable.forget(path)
         else:
             node = self.unreadable.decode(path, znode.data, _member_of)
             self._members[name] = _Made(node, znode.ephemeral_of)
-        if name == self._member:
-            is_whole = name in self._members and self._members[name].node is not None
-            self.is_missing = znode is None
-            self.is_displaced |= znode is None or znode.ephemeral_of != self._session_id or not is_whole
+        if name == self._member and self._members.get(name) != (own := _Made(self._own, self._session_id)):
+            self.is_displaced = True
+            if znode is not None and znode.ephemeral_of == self._session_id:
+                self._members[name] = own  # not what a late write of the process before has left there
 
     async def _read_claim(self, stream: int) -> None:
         path = f"{self._claims_path}/{stream}"
