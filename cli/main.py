@@ -75,6 +75,7 @@ COMMANDS = {
     "sql": LazyCommand("cli.commands.sql:sql", "Query the tables of the lake with SQL."),
     "spark": LazyCommand("cli.stack.spark_command:spark_group", "Prepare a Spark cluster for the jobs."),
     "kafka": LazyCommand("cli.commands.kafka:kafka_group", "Show a record, or repair a topic or a stream."),
+    "offsets": LazyCommand("cli.commands.offsets:offsets", "Show, export or import offsets of Kafka groups."),
     "zookeeper": LazyCommand("cli.commands.zookeeper:zookeeper_group", "Lock or unlock Baton's znodes."),
     "queue": LazyCommand("cli.commands.queue:queue_group", "Put, lease and settle items of queues."),
     "doctor": LazyCommand("cli.commands.doctor:doctor", "Check what Baton stands on, and say what to do."),

@@ -15,7 +15,7 @@ from services.consumer.core.sessions.seam import Seam, span_of
 from services.consumer.core.slices import at_once
 from shared.model.group import GroupSettings
 from shared.model.sessions import Session, parse_session
-from shared.model.start import Cut, GroupStart, cuts_of, latest_start
+from shared.model.start import Cut, GroupStart, cuts_of, latest_start, reaching_cuts
 from tests.logs import SETTINGS, Owner, Store, close_silence, delivered_rows, random_log
 from tests.reference import Rec, fold_eagerly
 
@@ -79,7 +79,7 @@ def begin_following(chain: list[GroupStart], groups: dict[str, Group]) -> Checkp
     if start is None:
         return new_stream()
     seam = Seam(0, start)
-    for cut in cuts_of(chain, 0):
+    for cut in reaching_cuts(chain, 0):
         seam.add(cut, map(span_of, groups[cut.group].store.sessions))
     return start_following(start, 0, at_once(seam.covering()))
 

@@ -18,6 +18,7 @@ from services.consumer.ports import Fenced, FragmentReader, SessionSink, StreamL
 from shared.errors import KafkaUnavailable
 from shared.model.fragments import encode_marker
 from shared.model.group import GroupSettings
+from shared.model.start import Cut
 from tests.logs import commit_of
 from tests.reference import Rec
 from tests.topics import Append
@@ -247,9 +248,9 @@ class LogContract:
             await commit(stream, sink)
         await sink.close()
 
-        found = [span_of(raw) async for raw in stream_log.delivered("default", 0)]
+        found = [span_of(raw) async for raw in stream_log.delivered(Cut("default", 9), 0, 0)]
 
         assert [(span.key, span.first_offset, span.last_offset) for span in found] == [
             ("k", n, n) for n in range(3)
         ]
-        assert [raw async for raw in stream_log.delivered("none", 0)] == []
+        assert [raw async for raw in stream_log.delivered(Cut("none", 9), 0, 0)] == []

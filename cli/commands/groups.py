@@ -7,7 +7,7 @@ whose members you start yourself (`BATON_GROUP`). `--dry-run` shows where it wou
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -15,6 +15,7 @@ import click
 
 from cli.commands.control import ask, get, get_list, print_list
 from cli.commands.show import GROUP_COLUMNS
+from cli.kafka.offsets_file import parse_offsets
 from cli.terminal.lists import list_options
 from cli.terminal.options import group_option, output_option, url_option
 from cli.terminal.output import Columns, print_json, print_objects
@@ -84,7 +85,7 @@ def rewind(
         "kind": "rewind",
         "group": group,
         "as": name or next_name(group, [row["name"] for row in get_list(url, "groups", "name")["groups"]]),
-        "to": offsets_in(to_file.read()) if to_file is not None else where(to),
+        "to": offsets_in(to_file) if to_file is not None else where(to),
         "settings": settings_in(settings),
         "alone": alone,
         "dry_run": dry_run,
@@ -180,20 +181,22 @@ def where(to: str) -> str | int | dict[str, int]:
     return to
 
 
-def offsets_in(text: str) -> dict[str, int]:
-    """Offsets by stream of lines `topic,partition,offset`, perhaps with the group before.
+def offsets_in(lines: Iterable[str]) -> dict[str, int]:
+    """Offsets by stream of lines `topic,partition,offset`, with the group before where there are several.
 
-    Raises BadParameter.
+    Raises InvalidInput, BadParameter.
 
-    >>> offsets_in("fragments.0003,0,17\\n")
+    >>> offsets_in(["fragments.0003,0,17\\n"])
     {'3': 17}
     """
-    found = {}
-    for line in text.splitlines():
-        if line.strip():
-            *_, topic, _, offset = ["", "", *line.split(",")]
-            found[str(_number(topic.rpartition(".")[2], "--to-file"))] = _number(offset, "--to-file")
-    return found
+    by_group = parse_offsets(lines, "baton")
+    if len(by_group) > 1:
+        raise click.BadParameter("the file has offsets of several groups", param_hint="--to-file")
+    return {
+        str(_number(topic.rpartition(".")[2], "--to-file")): offset
+        for of_group in by_group.values()
+        for (topic, _), offset in of_group.items()
+    }
 
 
 def settings_in(pairs: tuple[str, ...]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from shared.errors import Conflict
 from shared.model.cluster import ClaimNode, MemberNode, View
 from shared.model.group import GroupSettings
 from shared.model.head import Head
-from shared.model.start import GroupStart
+from shared.model.start import Cut, GroupStart
 
 
 class Fenced(Conflict):
@@ -114,9 +114,9 @@ class StreamLog(Protocol):
         """A sink for the stream's commits, not opened yet."""
         ...
 
-    def delivered(self, group: str, stream: int) -> AsyncIterator[bytes]:
-        """All sessions of a stream that a group has delivered by now, as they are stored; those of other
-        streams may be among them. Raises Unavailable.
+    def delivered(self, cut: Cut, stream: int, start: int) -> AsyncIterator[bytes]:
+        """All sessions of a stream that the cut's group has delivered by now and that reach the offset
+        `start`, as they are stored; others may be among them. Raises Unavailable.
         """
         ...
 

@@ -9,6 +9,7 @@ the consumer and the audit read it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -99,6 +100,17 @@ def cuts_of(chain: Sequence[GroupStart], stream: int) -> list[Cut]:
         below = offset if below is None or offset is None else min(below, offset)
         cuts.append(Cut(start.follows, below, start.logs.get(stream, 0)))
     return cuts
+
+
+def reaching_cuts(chain: Sequence[GroupStart], stream: int) -> list[Cut]:
+    """Those of `cuts_of` whose sessions may reach the start: not beyond a log that was made anew, because
+    sessions of a log that is gone cover nothing of the one that is there. Raises InvalidInput.
+
+    >>> lost = [GroupStart(follows="b", offsets={0: 5}), GroupStart(follows="a", offsets={0: None})]
+    >>> reaching_cuts(lost, 0)
+    [Cut(group='b', below=5, log=0)]
+    """
+    return list(itertools.takewhile(lambda cut: cut.below is not None, cuts_of(chain, stream)))
 
 
 def latest_start(head: Head | None, before: int | None) -> int:

@@ -26,6 +26,7 @@ from shared.errors import KafkaUnavailable
 from shared.model.fragments import encode_marker
 from shared.model.group import GroupSettings
 from shared.model.head import Head
+from shared.model.start import Cut
 from tests.reference import Rec
 
 T = TypeVar("T")
@@ -380,8 +381,8 @@ class InMemoryStreamLog:
     def sink(self, stream: int) -> InMemorySink:
         return InMemorySink(self, stream)
 
-    async def delivered(self, group: str, stream: int) -> AsyncIterator[bytes]:
-        broker = self.broker.others.get(group)
+    async def delivered(self, cut: Cut, stream: int, start: int) -> AsyncIterator[bytes]:
+        broker = self.broker.others.get(cut.group)
         for _, value in await self.call(lambda: list(broker.sessions) if broker is not None else []):
             yield value
 

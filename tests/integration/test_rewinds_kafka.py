@@ -8,7 +8,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from services.control.adapters.kafka_rewinds import KafkaRewinds
-from shared.kafka.topics import ensure_topics, sessions_topic
+from shared.kafka.topics import checkpoints_topic, ensure_topics, sessions_topic
 from shared.model.head import Head
 from shared.model.names import Names
 from shared.model.start import Cut
@@ -48,6 +48,26 @@ async def test_the_facts_of_each_stream_are_read(kafka: str, namespace: str, rew
     # the record before its position was not appended at 1 ms, and nothing in it is that old
     assert (found[1].before, found[1].log) == (7, "anew")
     assert (later[2].first, later[2].end, later[2].at, later[2].head) == (0, 0, None, None)
+
+
+async def test_a_head_that_kafka_has_forgotten_is_not_taken_for_none(
+    kafka: str, namespace: str, rewinds: KafkaRewinds
+) -> None:
+    """The group has checkpoints, so it has committed; one without any begins the log with that number."""
+    names = Names(namespace)
+    await make_streams(kafka, names, 3)
+    before = await rewinds.facts("default", {0: None}, None)
+    await ensure_topics(kafka, [checkpoints_topic(names, "default", 3)], 1)
+    async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
+        for stream in (0, 1):
+            await producer.send_and_wait(names.checkpoints("default"), b"x", partition=stream)
+    await delete_below(kafka, names.checkpoints("default"), 1, partition=1)
+
+    found = await rewinds.facts("default", dict.fromkeys(range(3)), None)
+
+    assert (before[0].unreadable, before[0].number) == ("", 0)
+    assert ["forgotten" in found[n].unreadable for n in range(3)] == [True, False, False]
+    assert [found[n].log_number for n in range(3)] == [0, 1, 0]
 
 
 async def test_sessions_count_as_gone_only_if_they_may_reach_the_start(

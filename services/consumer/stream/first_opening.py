@@ -13,7 +13,7 @@ from services.consumer.core.sessions.seam import Seam, span_of
 from services.consumer.stream.context import GroupContext
 from services.consumer.stream.slices import in_slices
 from shared.model.head import Head
-from shared.model.start import cuts_of
+from shared.model.start import reaching_cuts
 
 SPANS_AT_ONCE = 500
 
@@ -33,9 +33,9 @@ async def start_of_group(
     if start is None:
         return None
     seam = Seam(stream, start)
-    for cut in cuts_of(context.chain, stream):
+    for cut in reaching_cuts(context.chain, stream):
         spans = []
-        async for raw in context.log.delivered(cut.group, stream):
+        async for raw in context.log.delivered(cut, stream, start):
             spans.append(span_of(raw))
             if len(spans) == SPANS_AT_ONCE:
                 seam.add(cut, spans)

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Self
-
-import msgspec
 
 from services.control.core.rewinds import LogState, StreamFacts, log_state
 from shared.errors import KafkaUnavailable
 from shared.kafka.access import Kafka
 from shared.kafka.catalog import count_partitions, is_missing
 from shared.kafka.cluster import Cluster
+from shared.kafka.delivered import ClosedAt, append_time, first_closed
 from shared.kafka.groups import KafkaGroup
 from shared.kafka.heads import read_heads
 from shared.kafka.offsets import EARLIEST, LATEST, NONE, Partition, list_offsets
-from shared.kafka.ranges import read_range
 from shared.model.head import Head
 from shared.model.names import Names
 from shared.model.start import Cut
 
 READ_S = 20.0
+FORGOTTEN = "Kafka has forgotten its committed offset; start a member, which finds it again"
+"""It does so after 7 days without a member."""
 
 
 class KafkaRewinds:
@@ -67,11 +66,15 @@ class KafkaRewinds:
             return True
         try:
             async with asyncio.timeout(READ_S):
-                reached = await self._appended((self._names.fragments(stream), 0), offset, offset + 1)
-                oldest = await self._first_closed_at(partition, first, stream)
+                log = self._names.fragments(stream), 0
+                reached = await append_time(self._cluster, log, offset, offset + 1)
+                end = (await list_offsets(self._cluster, [partition], LATEST))[partition]
+                oldest = await first_closed(self._cluster, partition, stream, first, end)
         except TimeoutError:
             raise KafkaUnavailable(f"{topic} could not be read within {READ_S:g} s") from None
-        return oldest is not None and reached is not None and oldest < reached
+        if oldest is None or reached is None:
+            return False
+        return oldest[1] < ClosedAt(cut.log, reached)
 
     async def is_unused(self, group: str) -> bool:
         """Whether no group of this name has ever run. Raises KafkaUnavailable."""
@@ -85,6 +88,7 @@ class KafkaRewinds:
         heads = await read_heads(
             KafkaGroup(self._cluster, self._names.kafka_group(group)), self._names, before
         )
+        checkpoints = await self._checkpoints(group, before.keys() - heads.heads.keys())
         places = list(logs.values())
         first = await list_offsets(self._cluster, places, EARLIEST)
         end = await list_offsets(self._cluster, places, LATEST)
@@ -98,44 +102,28 @@ class KafkaRewinds:
                 end=end[log],
                 at=None if at.get(log, NONE) == NONE else at[log],
                 head=heads.heads.get(stream),
+                number=checkpoints[stream].start if stream in checkpoints else 0,
                 before=before[stream],
-                unreadable=heads.unreadable.get(stream, ""),
+                unreadable=heads.unreadable.get(stream, FORGOTTEN if checkpoints.get(stream) else ""),
                 log=state,
             )
             for (stream, log), state in zip(logs.items(), states, strict=True)
         }
 
+    async def _checkpoints(self, group: str, streams: Collection[int]) -> dict[int, range]:
+        """The offsets of the checkpoint records that the group has of these streams."""
+        topic = self._names.checkpoints(group)
+        if not streams or await is_missing(self._cluster, topic):
+            return {}
+        places = [(topic, stream) for stream in streams]
+        first = await list_offsets(self._cluster, places, EARLIEST)
+        end = await list_offsets(self._cluster, places, LATEST)
+        return {place[1]: range(first[place], end[place]) for place in places}
+
     async def _state(self, log: Partition, head: Head | None, first: int, end: int) -> LogState:
         first_a = last_a = None
         if head is not None and head.position > 0:
-            first_a = await self._appended(log, first, end)
+            first_a = await append_time(self._cluster, log, first, end)
             if first < head.position <= end:
-                last_a = await self._appended(log, head.position - 1, head.position)
+                last_a = await append_time(self._cluster, log, head.position - 1, head.position)
         return log_state(head, end, first_a, last_a)
-
-    async def _appended(self, log: Partition, first: int, end: int) -> int | None:
-        """The timestamp (ms) of the first record from `first` on, None if there is none below `end`."""
-        async for record in read_range(self._cluster, log, first, end - 1, is_committed=False):
-            timestamp: int = record.timestamp
-            return timestamp
-        return None
-
-    async def _first_closed_at(self, partition: Partition, first: int, stream: int) -> int | None:
-        """`closed_at` (ms) of the stream's first session in the partition, None if it has none there."""
-        end = (await list_offsets(self._cluster, [partition], LATEST))[partition]
-        async for record in read_range(self._cluster, partition, first, end - 1, is_committed=True):
-            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-                session = _closed_of(record.value)
-                if session.stream == stream:
-                    return session.closed_at
-        return None
-
-
-class _Closed(msgspec.Struct, frozen=True):
-    """What is asked of a delivered session."""
-
-    stream: int
-    closed_at: int
-
-
-_closed_of = msgspec.json.Decoder(_Closed).decode

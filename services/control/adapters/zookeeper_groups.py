@@ -48,12 +48,15 @@ class ZooKeeperGroups:
             raise GroupChanged(f"group {group!r} exists, or {followed!r} has just changed: look again")
 
     async def name(self, alias: str, group: str) -> None:
-        """Makes the alias name the group. Raises GroupChanged, ZooKeeperUnavailable."""
+        """Makes the alias name the group; one that is the group's own name ends.
+
+        Raises GroupChanged, ZooKeeperUnavailable.
+        """
         path = self._names.aliases
         await self._znodes.make_path(self._names.groups)
         znode = await self._znodes.get(path)
         aliases = parse_aliases(znode.data if znode is not None else b"") | {alias: group}
-        data = msgspec.json.encode(aliases)
+        data = msgspec.json.encode({name: named for name, named in aliases.items() if name != named})
         write = Create(path, data) if znode is None else Set(path, data, znode.version)
         there = await self._znodes.get(self._names.group(group))
         if there is None:

@@ -84,11 +84,15 @@ def check_deletion(state: GroupState) -> None:
         raise GroupInUse(f"group {name} is followed by {', '.join(followers)}; delete them first")
 
 
-def check_caught_up(mine: Mapping[int, Head], others: Mapping[int, Head], other: str) -> None:
-    """Raises GroupBehind unless each stream has read as far as the safe offset of the `other` group."""
+def check_caught_up(
+    mine: Mapping[int, Head], others: Mapping[int, Head], other: str, ends: Mapping[int, int]
+) -> None:
+    """Raises GroupBehind unless each stream has read as far as the safe offset of the `other` group, or to
+    the end of the log, which lies below if the log was lost. `ends`: by stream.
+    """
     for stream, head in sorted(others.items()):
         position = mine[stream].position if stream in mine else 0
-        if position < head.safe_offset:
+        if position < min(head.safe_offset, ends.get(stream, head.safe_offset)):
             raise GroupBehind(
                 f"stream {stream} has read to {position}, but {other!r} needs nothing below "
                 f"{head.safe_offset} any more"

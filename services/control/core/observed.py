@@ -146,3 +146,10 @@ class Observed:
     answers: Answers = Answers()
     producer_rates: Mapping[str, ProducerRate] = field(default_factory=dict)
     ownership_history: OwnershipHistory = field(default_factory=OwnershipHistory)
+
+    def begin(self, group: str, stream: int) -> int:
+        """Where the group begins to read a stream of which it has no head."""
+        found, first = self.cluster.groups.get(group), self.offsets.first.get(stream, 0)
+        if found is None or found.start is None:
+            return first
+        return max(first, found.start.offsets.get(stream) or 0)

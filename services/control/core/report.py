@@ -58,7 +58,7 @@ def samples_for(observed: Observed, group: str, at_ms: int) -> list[tuple[int, S
         if end is None:
             continue
         head = heads.get(stream)
-        position = head.position if head else observed.offsets.first.get(stream, 0)
+        position = head.position if head else observed.begin(group, stream)
         commit = (head.epoch, head.seq) if head else (0, 0)
         samples.append((stream, Sample(at_ms=at_ms, position=position, end=end, commit=commit)))
     return samples
@@ -186,8 +186,8 @@ def _stream_row(observed: Observed, known: _Known, stream: int, trend: Trend) ->
     claim, node = known.view.claims.get(stream), known.view.node(stream)
     head, reported = known.heads.get(stream), known.reported.get(stream)
     fresh = known.fresh(stream)
-    first = observed.offsets.first.get(stream, 0)
-    position = head.position if head else first
+    begin = observed.begin(known.group, stream)
+    position = head.position if head else begin
     end = observed.offsets.end.get(stream, position)
     # a claimed stream without a report of its epoch is opening: its owner has not answered since the claim
     state: StreamState = "unowned" if claim is None else reported.state if reported else "opening"
@@ -202,7 +202,7 @@ def _stream_row(observed: Observed, known: _Known, stream: int, trend: Trend) ->
         lag=max(0, end - position),
         lag_ms=trend.lag_ms,
         rate=trend.rate,
-        safe_offset=head.safe_offset if head else first,
+        safe_offset=head.safe_offset if head else begin,
         open_sessions=fresh.open_sessions if fresh else None,
         state_bytes=fresh.state_bytes if fresh else None,
         # the owner knows at once; the history needs a window to notice

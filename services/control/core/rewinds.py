@@ -71,16 +71,23 @@ class StreamFacts:
     """A stream's log, and the followed group's head on it.
 
     `first`, `end`: the log's half-open offsets; `at`: the offset of the time that was asked for, if one was;
-    `before`: where the followed group starts itself; `unreadable`: why the head cannot be read.
+    `number`: the log's, in the followed group, if it has no head; `before`: where that group starts itself;
+    `unreadable`: why the head cannot be read.
     """
 
     first: int
     end: int
     at: int | None = None
     head: Head | None = None
+    number: int = 0
     before: int | None = None
     unreadable: str = ""
     log: LogState = "same"
+
+    @property
+    def log_number(self) -> int:
+        """The number that the log has in the followed group."""
+        return self.head.log if self.head is not None else self.number
 
 
 def check_wish(wish: RewindWish, count: int) -> None:

@@ -34,7 +34,7 @@ from services.control.live.operations import Operations
 from services.control.ports import GroupStore, RewindSource
 from shared.errors import InvalidInput
 from shared.model.names import Names, is_group_name
-from shared.model.start import GroupStart, cuts_of
+from shared.model.start import GroupStart, reaching_cuts
 
 
 class Groups:
@@ -74,7 +74,7 @@ class Groups:
                     "the group would now start elsewhere; look at the dry run again",
                     members={"plan": found.plan},
                 )
-            logs = {stream: one.head.log for stream, one in facts.items() if one.head is not None}
+            logs = {stream: one.log_number for stream, one in facts.items()}
             await self._store.create(wish.as_, found.settings, group_start(found, logs), wish.group)
 
         return await self._operations.carry_out(
@@ -101,7 +101,7 @@ class Groups:
         observed, named = self._view.served().observed, self._view.named(alias)
         if named != group and named in observed.cluster.groups:
             heads = observed.offsets.heads
-            check_caught_up(heads.get(group, {}), heads.get(named, {}), named)
+            check_caught_up(heads.get(group, {}), heads.get(named, {}), named, observed.offsets.end)
         wish = Wish(kind="promote", group=group, to=alias)
         return Forecast(
             **msgspec.structs.asdict(wish), moves=[], totals=totals_for([]), plan=plan_digest(wish, [])
@@ -135,8 +135,9 @@ class Groups:
         if followed.settings is None:
             raise UnknownGroup(f"group {wish.group!r} has no settings: no member of it has ever started")
         settings = new_settings(followed.settings, wish.settings)
-        if wish.as_ in cluster.groups or not await self._source.is_unused(wish.as_):
-            raise NameTaken(f"there is or was a group {wish.as_!r}; choose another name")
+        is_known = wish.as_ in cluster.groups or wish.as_ in cluster.aliases
+        if is_known or not await self._source.is_unused(wish.as_):
+            raise NameTaken(f"there is or was a group or alias {wish.as_!r}; choose another name")
         before = {
             stream: followed.start.offset(stream) if followed.start is not None else None
             for stream in range(cluster.count)
@@ -154,7 +155,7 @@ class Groups:
             return  # nothing that was read reaches it
         cluster = self._view.served(with_offsets=False).observed.cluster
         chain = [GroupStart(follows=group, offsets={found.stream: start}), *cluster.chain(group)]
-        for cut in cuts_of(chain, found.stream):
+        for cut in reaching_cuts(chain, found.stream):
             if not await self._source.has_sessions_since(cut, found.stream, start):
                 raise RewindRefused(
                     f"stream {found.stream}: retention has removed sessions of {cut.group!r} that may reach "

@@ -94,6 +94,22 @@ async def test_a_head_says_which_open_session_is_the_oldest() -> None:
 
 
 @virtual_time
+async def test_sessions_of_a_log_that_is_gone_cover_nothing() -> None:
+    """The group before last delivered sessions at the same offsets of another log."""
+    first = await followed()
+    world = follower(first, START)
+    lost = GroupStart(follows="zeroth", offsets={0: None})
+    chain = [GroupStart(follows="first", offsets={0: START}), lost]
+    world.context = replace(world.context, chain=chain)
+    world.broker.others = {"zeroth": first.broker, "first": StreamWorld(LONG).broker}
+
+    world.start()
+    await world.until_committed()
+
+    assert offsets(world) == [("c", 2, 2), ("a", 3, 3), ("a", 5, 5)]
+
+
+@virtual_time
 async def test_of_a_log_made_anew_nothing_is_covered() -> None:
     """The start says null: the offsets of the followed group are those of a log that is gone."""
     world = follower(await followed(), None)

@@ -208,6 +208,25 @@ async def test_a_name_that_was_used_is_not_used_again(world: GroupsWorld) -> Non
     assert (answer.status_code, "was a group" in answer.json()["detail"]) == (409, True)
 
 
+async def test_the_name_of_an_alias_is_not_given_to_a_group(world: GroupsWorld) -> None:
+    """Nobody would find that group."""
+    await world.post(kind="promote", group="default", alias="live")
+
+    answer = await world.post(kind="rewind", **{"as": "live"})
+
+    assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (409, "name-taken")
+
+
+async def test_a_group_without_a_head_is_followed_in_the_log_that_it_would_read(world: GroupsWorld) -> None:
+    """After it was told to start over, all sessions of the log before are complete."""
+    world.rewinds.streams = {0: StreamFacts(first=0, end=9, number=52), 1: StreamFacts(first=0, end=9)}
+
+    await world.post(**REWIND)
+
+    (start,) = await read_chain(world.zookeeper, NAMES, "default-2")
+    assert (start.offsets, start.logs) == ({0: 0, 1: 0}, {0: 52})
+
+
 async def test_current_are_the_own_sessions_and_those_below_every_start_on_the_way(
     world: GroupsWorld,
 ) -> None:
@@ -231,10 +250,11 @@ async def test_an_alias_is_given_once_the_group_has_caught_up(world: GroupsWorld
     """409 while a stream has not read as far as the other group's safe offset."""
     await world.post(**REWIND)
     behind = {"default": {0: head(100), 1: head(100)}, "default-2": {0: head(100), 1: head(99)}}
-    world.offsets.offsets = Offsets(heads=behind)
+    ends = {0: 120, 1: 120}
+    world.offsets.offsets = Offsets(end=ends, heads=behind)
     await world.view.step()
     early = await world.post(kind="promote", group="default-2", alias="default")
-    world.offsets.offsets = Offsets(heads=behind | {"default-2": {0: head(100), 1: head(100)}})
+    world.offsets.offsets = Offsets(end=ends, heads=behind | {"default-2": {0: head(100), 1: head(100)}})
     await world.view.step()
 
     late = await world.post(kind="promote", group="default-2", alias="default")
@@ -242,6 +262,43 @@ async def test_an_alias_is_given_once_the_group_has_caught_up(world: GroupsWorld
     assert (early.status_code, late.status_code) == (409, 202)
     assert "stream 1 has read to 99" in early.json()["detail"]
     assert (await world.current("default"))["group"] == "default-2"
+
+
+async def test_a_lost_log_does_not_keep_a_group_from_its_name(world: GroupsWorld) -> None:
+    """The other group's safe offset lies above the end of the log that is there; its end is enough."""
+    await world.post(**REWIND)
+    heads = {"default": {0: head(100), 1: head(100)}, "default-2": {0: head(7), 1: head(100)}}
+    world.offsets.offsets = Offsets(end={0: 7, 1: 120}, heads=heads)
+    await world.view.step()
+
+    answer = await world.post(kind="promote", group="default-2", alias="default")
+
+    assert answer.status_code == 202
+
+
+async def test_an_alias_may_be_given_twice_and_back(world: GroupsWorld) -> None:
+    """Once more is the same; a group that gets its own name back has no alias any more."""
+    await world.post(**REWIND)
+    for _ in range(2):
+        assert (await world.post(kind="promote", group="default-2", alias="default")).status_code == 202
+    assert (await world.current("default-2"))["aliases"] == ["default"]
+
+    back = await world.post(kind="promote", group="default", alias="default")
+
+    assert back.status_code == 202
+    assert (await world.current("default"))["group"] == "default"
+    assert (await world.current("default"))["aliases"] == []
+
+
+async def test_names_that_name_each_other_are_no_circle(world: GroupsWorld) -> None:
+    """An alias names a group, never another alias."""
+    await world.post(**REWIND)
+    await world.post(kind="promote", group="default-2", alias="default")
+    await world.post(kind="promote", group="default", alias="default-2")
+
+    found = [(await world.current(name))["group"] for name in ("default", "default-2")]
+
+    assert found == ["default-2", "default"]
 
 
 async def test_a_group_in_use_is_not_deleted(world: GroupsWorld) -> None:

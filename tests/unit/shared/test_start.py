@@ -9,7 +9,15 @@ import pytest
 from shared.errors import InvalidInput
 from shared.model.head import Head
 from shared.model.names import Names
-from shared.model.start import Cut, GroupStart, cuts_of, latest_start, parse_aliases, parse_start
+from shared.model.start import (
+    Cut,
+    GroupStart,
+    cuts_of,
+    latest_start,
+    parse_aliases,
+    parse_start,
+    reaching_cuts,
+)
 from shared.zookeeper.group_chain import read_chain
 from tests.fakes.coordinator import InMemoryZooKeeper, ZnodeStore
 
@@ -54,6 +62,18 @@ def test_beyond_a_log_made_anew_the_cuts_count_anew() -> None:
     assert cuts_of(chain, 0) == [Cut("c", 5), Cut("b", None), Cut("a", 70, 9)]
     with pytest.raises(InvalidInput, match="no offset of stream 1"):
         cuts_of(chain, 1)
+
+
+def test_sessions_of_a_log_that_is_gone_reach_no_start() -> None:
+    """Neither of the group that lost it, nor of those that it follows: their offsets mean other records."""
+    chain = [
+        GroupStart(follows="c", offsets={0: 5}),
+        GroupStart(follows="b", offsets={0: None}),
+        GroupStart(follows="a", offsets={0: 70}),
+    ]
+
+    assert reaching_cuts(chain, 0) == [Cut("c", 5)]
+    assert reaching_cuts(chain[1:], 0) == []
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,10 @@ from pyspark.sql import functions as f
 from services.control.spark.kafka.log import offsets, read_log, settled_end, topic_partitions
 from services.control.spark.request import RunRequest
 from shared.errors import NotFound
-from shared.model.start import Cut, cuts_of
+from shared.model.start import Cut, reaching_cuts
 
 _SESSION = "key string, stream int, first_offset long, last_offset long, log long"
 _CUT = "at int, number long, below long, start long"
-_ALL = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +48,7 @@ def read_seam(spark: SparkSession, request: RunRequest) -> Seam:
     starts = {stream: start for stream, start in wanted.items() if start}
     by_group: dict[str, list[tuple[int, Cut]]] = {}
     for stream in starts:
-        for cut in cuts_of(request.chain, stream):
+        for cut in reaching_cuts(request.chain, stream):
             by_group.setdefault(cut.group, []).append((stream, cut))
     covered: dict[tuple[int, bytes], int] = {}
     for group, cuts in by_group.items():
@@ -73,9 +72,7 @@ def _reaching(
         return []  # no member of that group has ever run
     end = settled_end(spark, request.kafka, partitions)
     start = offsets(spark, request.kafka, partitions, "start")
-    rows = [
-        (stream, cut.log, _ALL if cut.below is None else cut.below, starts[stream]) for stream, cut in cuts
-    ]
+    rows = [(stream, cut.log, cut.below, starts[stream]) for stream, cut in cuts]
     limits = f.broadcast(spark.createDataFrame(rows, _CUT))
     records = read_log(spark, request.kafka, start, end)
     session = f.from_json(f.col("value").cast("string"), _SESSION)

@@ -11,7 +11,7 @@ from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.fold import Fold
 from services.consumer.core.sessions.seam import Seam, Span
-from shared.model.start import Cut, cuts_of
+from shared.model.start import Cut, reaching_cuts
 from tests import following
 from tests.effort import effort
 from tests.following import chain_difference
@@ -40,7 +40,7 @@ def cover_nothing(patch: Patch) -> None:
 
 def cover_by_the_nearest_alone(patch: Patch) -> None:
     """It asks only the group that it follows itself."""
-    patch.setattr(following, "cuts_of", lambda chain, stream: cuts_of(chain, stream)[:1])
+    patch.setattr(following, "reaching_cuts", lambda chain, stream: reaching_cuts(chain, stream)[:1])
 
 
 def cover_what_is_not_current(patch: Patch) -> None:
