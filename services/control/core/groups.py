@@ -153,7 +153,8 @@ def _condition(one: CurrentGroup) -> str:
 
 
 def _of_stream(cut: StreamCut) -> str:
-    of_stream, of_log = f"stream = {cut.stream}", f"log = {cut.log}" if cut.log else "log = 0"
+    # rows of an earlier version have no log; theirs was the first
+    of_stream, log = f"stream = {cut.stream}", "coalesce(log, 0)"
     below = "" if cut.below is None else f" AND first_offset < {cut.below}"
-    older = f" OR {of_stream} AND log < {cut.log}" if cut.log else ""
-    return f"{of_stream} AND {of_log}{below}{older}"
+    older = f" OR {of_stream} AND {log} < {cut.log}" if cut.log else ""
+    return f"{of_stream} AND {log} = {cut.log}{below}{older}"

@@ -27,6 +27,7 @@ from services.control.http.api.openapi import complete_document
 from services.control.http.api.pages import MISDIRECTED, REFUSED
 from services.control.http.console.action_pages import ActionPages, action_pages_routes
 from services.control.http.console.assets import Assets
+from services.control.http.console.groups import group_page_routes
 from services.control.http.console.job_pages import JobPages, job_pages_routes
 from services.control.http.console.live import LiveHub
 from services.control.http.console.look_up import look_up_routes
@@ -102,7 +103,7 @@ def create_app(parts: Parts, *, hosts: Iterable[str], access: Access) -> FastAPI
     app.include_router(jobs.jobs_routes(parts.view, parts.runner, parts.actions))
     app.include_router(jobs.runs_routes(parts.runner, parts.actions))
     app.include_router(jobs.schedules_routes(parts.scheduler))
-    app.include_router(tables.tables_routes(parts.lake, parts.freshness))
+    app.include_router(tables.tables_routes(parts.lake, parts.freshness, parts.view.named))
     app.include_router(lookup.lookup_routes(parts.look_up))
     app.include_router(history_api.history_routes(parts.history))
     app.include_router(problems_api.problems_routes(parts.problems))
@@ -123,12 +124,13 @@ def _install_console(app: FastAPI, parts: Parts, assets: Assets, *, is_read_only
         parts.history,
         parts.problems,
         parts.look_up,
-        Pages(assets),
+        Pages(assets, parts.view.named),
         is_read_only=is_read_only,
     )
     app.include_router(console_routes(console, assets))
     app.include_router(overview_routes(console, parts.runner))
     app.include_router(look_up_routes(console))
+    app.include_router(group_page_routes(console, parts.groups))
     app.include_router(
         job_pages_routes(console, JobPages(console, parts.runner, parts.scheduler, parts.actions))
     )

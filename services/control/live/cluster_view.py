@@ -156,7 +156,11 @@ class ClusterView:
 
     def named(self, name: str) -> str:
         """The group that an alias names; any other name as it is. Raises Unavailable."""
-        return self.served(with_offsets=False).observed.cluster.aliases.get(name, name)
+        return self.aliases().get(name, name)
+
+    def aliases(self) -> Mapping[str, str]:
+        """The other names of groups, alias → group. Raises Unavailable."""
+        return self.served(with_offsets=False).observed.cluster.aliases
 
     def stream_table(self) -> str:
         """The JSON of the stream table; "" without one. Raises Unavailable."""

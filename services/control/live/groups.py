@@ -120,8 +120,11 @@ class Groups:
 
         Raises UnknownGroup, Unavailable.
         """
+        return self.current_of(self._view.named(group))
+
+    def current_of(self, name: str) -> CurrentRow:
+        """The sessions that are current in the group of this name. Raises UnknownGroup, Unavailable."""
         cluster = self._view.served(with_offsets=False).observed.cluster
-        name = self._view.named(group)
         self._view.group(name)
         starts = {other: one.start for other, one in cluster.groups.items() if one.start is not None}
         return current_in(

@@ -242,7 +242,10 @@ async def test_current_are_the_own_sessions_and_those_below_every_start_on_the_w
         ("third", "sessions.third"), ("default-2", "sessions.default-2"), ("default", "sessions")
     ]  # fmt: skip
     assert [[cut["below"] for cut in one["cuts"]] for one in answer["current"][1:]] == [[90, 20], [70, 20]]
-    assert "\"group\" = 'default' AND (stream = 0 AND log = 0 AND first_offset < 70" in answer["sql"]
+    assert (
+        "\"group\" = 'default' AND (stream = 0 AND coalesce(log, 0) = 0 AND first_offset < 70"
+        in answer["sql"]
+    )
     assert (await world.current("default"))["followers"] == ["default-2"]
 
 
