@@ -32,7 +32,7 @@ from services.consumer.ports import Listeners
 from services.consumer.settings import ConsumerSettings
 from services.consumer.stream.context import GroupContext
 from shared.backoff import Backoff
-from shared.errors import NotFound, Unavailable
+from shared.errors import InvalidInput, NotFound, Unavailable
 from shared.kafka.catalog import count_partitions
 from shared.kafka.cluster import Cluster
 from shared.kafka.event_sink import KafkaEventSink
@@ -192,6 +192,11 @@ async def prepare(settings: ConsumerSettings, zookeeper: ZooKeeper, waiting: lis
             count = (await wait_for_table(zookeeper, names)).count
             coordinator = _coordinator(settings, zookeeper, count, settings.group_settings)
             found = await coordinator.ensure_group(settings.group_settings)
+            if settings.max_fragment_bytes > found.max_session_bytes:
+                raise InvalidInput(
+                    f"BATON_MAX_FRAGMENT_BYTES={settings.max_fragment_bytes} exceeds the group's "
+                    f"max_session_bytes={found.max_session_bytes}: a session must have room for a fragment"
+                )
             chain = await read_chain(zookeeper, names, group)
             secrets = await ensure_secrets(zookeeper, names, *settings.secrets)
             topics = [

@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from shared.errors import Conflict, InvalidInput
 from shared.model.fragments import FragmentRejected, parse_rfc3339
-from shared.model.group import GroupSettings
+from shared.model.group import GroupSettings, faults_of
 from shared.model.head import Head
 from shared.model.names import is_group_name
 from shared.model.start import GroupStart, latest_start
@@ -141,7 +141,9 @@ def new_settings(settings: GroupSettings, changes: Mapping[str, Any]) -> GroupSe
     except msgspec.ValidationError as error:
         raise InvalidInput(f"`settings`: {error}") from None
     if settings.idle_ms == settings.gap_ms + settings.lateness_ms and "idle_ms" not in changes:
-        return msgspec.structs.replace(found, idle_ms=found.gap_ms + found.lateness_ms)
+        found = msgspec.structs.replace(found, idle_ms=found.gap_ms + found.lateness_ms)
+    if faults := faults_of(found):
+        raise InvalidInput(f"`settings`: {', '.join(faults)}")
     return found
 
 

@@ -76,6 +76,7 @@ class Groups:
                 )
             logs = {stream: one.log_number for stream, one in facts.items()}
             await self._store.create(wish.as_, found.settings, group_start(found, logs), wish.group)
+            await self._view.look_again()
 
         return await self._operations.carry_out(
             Wish(kind="rewind", group=wish.group, to=wish.as_), cause, make
@@ -90,6 +91,7 @@ class Groups:
         async def make() -> None:
             self.forecast_promotion(group, alias)
             await self._store.name(alias, group)
+            await self._view.look_again()
 
         return await self._operations.carry_out(Wish(kind="promote", group=group, to=alias), cause, make)
 
@@ -114,6 +116,7 @@ class Groups:
         """
         self._view.group(group)
         await self._store.delete(group)
+        await self._view.look_again()
 
     def current(self, group: str) -> CurrentRow:
         """The sessions that are current in a group, or in the one that an alias names.

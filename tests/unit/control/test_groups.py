@@ -72,6 +72,20 @@ async def test_a_rewind_makes_a_group_with_its_settings_and_start(world: GroupsW
     ]
 
 
+async def test_what_was_made_is_served_at_once(world: GroupsWorld) -> None:
+    """A script that rewinds, promotes and deletes need not wait for control to look again."""
+    http = world.http
+    await http.post("/operations", json=REWIND)
+    assert (await http.get("/groups/default-2/current")).json()["follows"] == ["default"]
+
+    await http.post("/operations", json={"kind": "promote", "group": "default-2", "alias": "live"})
+    assert (await http.get("/groups/live/current")).json()["group"] == "default-2"
+
+    await http.post("/operations", json={"kind": "promote", "group": "default", "alias": "live"})
+    assert (await http.delete("/groups/default-2")).status_code == 200
+    assert (await http.get("/groups/default-2/current")).status_code == 404
+
+
 async def test_a_repeated_request_makes_one_group(world: GroupsWorld) -> None:
     """Under one Idempotency-Key, the second answer is the first operation."""
     first = await world.post(key="k", **REWIND)
@@ -192,6 +206,8 @@ async def test_a_time_is_looked_up_in_each_log(world: GroupsWorld) -> None:
         {"to": "2026-11-23T12:00:00"},
         {"settings": {"gap": 1}},
         {"settings": {"gap_ms": "x"}},
+        {"settings": {"gap_ms": 0}},
+        {"settings": {"max_session_bytes": 2_000_000}},
     ],
 )
 async def test_what_cannot_be_meant_is_refused(world: GroupsWorld, wish: dict[str, Any]) -> None:
