@@ -11,7 +11,7 @@ import msgspec
 
 from services.consumer.core.commits.checkpoint import Checkpoint, new_stream, start_following
 from services.consumer.core.commits.turn import StreamLimits
-from services.consumer.core.sessions.seam import Seam, span_of
+from services.consumer.core.sessions.seam import Seam
 from services.consumer.core.slices import at_once
 from shared.model.group import GroupSettings
 from shared.model.sessions import Session, parse_session
@@ -80,7 +80,7 @@ def begin_following(chain: list[GroupStart], groups: dict[str, Group]) -> Checkp
         return new_stream()
     seam = Seam(0, start)
     for cut in reaching_cuts(chain, 0):
-        seam.add(cut, map(span_of, groups[cut.group].store.sessions))
+        seam.add(cut, groups[cut.group].store.sessions)
     return start_following(start, 0, at_once(seam.covering()))
 
 

@@ -13,11 +13,11 @@ from services.consumer.core.commits import stream as commits
 from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
-from services.consumer.core.sessions.seam import span_of
 from services.consumer.ports import Fenced, FragmentReader, SessionSink, StreamLog
 from shared.errors import KafkaUnavailable
 from shared.model.fragments import encode_marker
 from shared.model.group import GroupSettings
+from shared.model.sessions import parse_session
 from shared.model.start import Cut
 from tests.logs import commit_of
 from tests.reference import Rec
@@ -248,9 +248,9 @@ class LogContract:
             await commit(stream, sink)
         await sink.close()
 
-        found = [span_of(raw) async for raw in stream_log.delivered(Cut("default", 9), 0, 0)]
+        found = [parse_session(raw) async for raw in stream_log.delivered(Cut("default", 9), 0, 0)]
 
-        assert [(span.key, span.first_offset, span.last_offset) for span in found] == [
+        assert [(one.key, one.first_offset, one.last_offset) for one in found] == [
             ("k", n, n) for n in range(3)
         ]
         assert [raw async for raw in stream_log.delivered(Cut("none", 9), 0, 0)] == []

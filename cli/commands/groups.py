@@ -84,7 +84,7 @@ def rewind(
     wish: dict[str, Any] = {
         "kind": "rewind",
         "group": group,
-        "as": name or next_name(group, [row["name"] for row in get_list(url, "groups", "name")["groups"]]),
+        "as": name or next_name(group, names_taken(url)),
         "to": offsets_in(to_file) if to_file is not None else where(to),
         "settings": settings_in(settings),
         "alone": alone,
@@ -165,6 +165,12 @@ def next_name(group: str, taken: list[str]) -> str:
     'default-3'
     """
     return next(name for n in range(2, len(taken) + 3) if (name := f"{group}-{n}") not in taken)
+
+
+def names_taken(url: str) -> list[str]:
+    """The names and aliases of all groups."""
+    rows = get_list(url, "groups", "name")["groups"]
+    return [name for row in rows for name in (row["name"], *row["aliases"])]
 
 
 def where(to: str) -> str | int | dict[str, int]:

@@ -17,7 +17,7 @@ from shared.kafka.offsets import Partition
 from shared.kafka.ranges import read_range
 
 PROBE_BYTES = 1024 * 1024
-PROBE_RECORDS = 1_000
+PROBE_RECORDS = 200
 """A probe that finds no session of the stream among so many ends, and the search goes on before it."""
 
 
@@ -64,7 +64,7 @@ async def first_closed(
         cluster, partition, first, end - 1, is_committed=True, fetch_bytes=PROBE_BYTES
     ):
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-            session = _decode(record.value)
+            session = _decode(record.value or b"")
             if session.stream == stream:
                 return record.offset, ClosedAt(session.log, session.closed_at)
     return None

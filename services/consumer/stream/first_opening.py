@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from services.consumer.core.commits.checkpoint import Checkpoint, start_following
-from services.consumer.core.sessions.seam import Seam, span_of
+from services.consumer.core.sessions.seam import Seam
 from services.consumer.stream.context import GroupContext
 from services.consumer.stream.slices import in_slices
 from shared.model.head import Head
 from shared.model.start import reaching_cuts
-
-SPANS_AT_ONCE = 500
 
 
 async def start_of_group(
@@ -23,8 +21,8 @@ async def start_of_group(
 ) -> Checkpoint | None:
     """The checkpoint to begin with, None for the beginning of the log.
 
-    `head`: as it was read, without a commit. Raises Unavailable; InvalidInput if the group's start or a
-    session of a followed group cannot be read.
+    `head`: as it was read, without a commit. Raises Unavailable; InvalidInput if the group's start does not
+    name the stream.
     """
     # of a stream that was started over, an operator has decided to read the log that is there
     if context.start is None or head.log:
@@ -34,12 +32,7 @@ async def start_of_group(
         return None
     seam = Seam(stream, start)
     for cut in reaching_cuts(context.chain, stream):
-        spans = []
         async for raw in context.log.delivered(cut, stream, start):
-            spans.append(span_of(raw))
-            if len(spans) == SPANS_AT_ONCE:
-                seam.add(cut, spans)
-                spans = []
-                note_progress()
-        seam.add(cut, spans)
+            seam.add(cut, (raw,))
+            note_progress()
     return start_following(start, head.log, await in_slices(seam.covering()))

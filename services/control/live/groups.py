@@ -34,7 +34,7 @@ from services.control.live.operations import Operations
 from services.control.ports import GroupStore, RewindSource
 from shared.errors import InvalidInput
 from shared.model.names import Names, is_group_name
-from shared.model.start import GroupStart, reaching_cuts
+from shared.model.start import MAX_CHAIN, GroupStart, reaching_cuts
 
 
 class Groups:
@@ -140,6 +140,8 @@ class Groups:
         check_wish(wish, cluster.count)
         if followed.settings is None:
             raise UnknownGroup(f"group {wish.group!r} has no settings: no member of it has ever started")
+        if not wish.alone and len(cluster.chain(wish.group)) >= MAX_CHAIN:
+            raise RewindRefused(f"{MAX_CHAIN} groups up to {wish.group!r} follow each other; start `alone`")
         settings = new_settings(followed.settings, wish.settings)
         is_known = wish.as_ in cluster.groups or wish.as_ in cluster.aliases
         if is_known or not await self._source.is_unused(wish.as_):

@@ -30,7 +30,14 @@ class Control:
         if request.url.path == "/groups":
             rows = self.world.view.served().report.groups
             names = [
-                {"name": row.name, "members": row.members, "streams": row.streams, "lag": 0} for row in rows
+                {
+                    "name": row.name,
+                    "members": row.members,
+                    "streams": row.streams,
+                    "lag": 0,
+                    "aliases": row.aliases,
+                }
+                for row in rows
             ]
             return httpx.Response(200, json={"groups": [] if request.url.params.get("after") else names})
         headers = {"content-type": "application/json"}

@@ -94,6 +94,19 @@ async def test_a_head_says_which_open_session_is_the_oldest() -> None:
 
 
 @virtual_time
+async def test_what_is_no_session_does_not_keep_a_stream_from_opening() -> None:
+    """Somebody else may have written to the topic of the followed group."""
+    first = await followed()
+    first.broker.sessions[:0] = [(0, b"poison"), (0, b""), (0, b"{}"), (0, b"\xff")]
+    world = follower(first, START)
+
+    world.start()
+    await world.until_committed()
+
+    assert offsets(world) == [("c", 2, 2), ("a", 5, 5)]
+
+
+@virtual_time
 async def test_sessions_of_a_log_that_is_gone_cover_nothing() -> None:
     """The group before last delivered sessions at the same offsets of another log."""
     first = await followed()

@@ -12,7 +12,7 @@ from services.control.core.rewinds import StreamFacts
 from services.control.live.submissions import submission_for
 from shared.model.group import GroupSettings, parse_group_settings
 from shared.model.head import Head
-from shared.model.start import GroupStart, parse_start
+from shared.model.start import MAX_CHAIN, GroupStart, parse_start
 from shared.zookeeper.group_chain import read_chain
 from tests.unit.control.groups_world import NAMES, GroupsWorld
 from tests.unit.control.sources import head
@@ -222,6 +222,18 @@ async def test_a_name_that_was_used_is_not_used_again(world: GroupsWorld) -> Non
     answer = await world.post(**REWIND)
 
     assert (answer.status_code, "was a group" in answer.json()["detail"]) == (409, True)
+
+
+async def test_a_chain_of_groups_has_an_end(world: GroupsWorld) -> None:
+    """Members refuse longer ones as circles, so control makes none."""
+    for n in range(MAX_CHAIN + 1):
+        answer = await world.post(kind="rewind", group=f"g{n - 1}" if n else "default", **{"as": f"g{n}"})
+        world.rewinds.streams = {}
+        if answer.status_code != 202:
+            break
+
+    assert (n, answer.status_code) == (MAX_CHAIN, 409)
+    assert "follow each other" in answer.json()["detail"]
 
 
 async def test_the_name_of_an_alias_is_not_given_to_a_group(world: GroupsWorld) -> None:

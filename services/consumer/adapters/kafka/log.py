@@ -55,7 +55,7 @@ class KafkaStreamLog:
             probe = partial(first_closed, cluster, partition, stream)
             first = await find_since(probe, first, end, ClosedAt(cut.log, since))
         async for record in read_range(cluster, partition, first, end - 1, is_committed=True):
-            yield record.value
+            yield record.value or b""
 
     async def _append_time_before(self, stream: int, offset: int) -> int | None:
         """The append time (ms) of the record before this offset, or of the first one left after it; None if

@@ -15,11 +15,10 @@ import msgspec
 from services.consumer.core.large_dict import LargeDict
 from services.consumer.core.sessions.state import Covered
 from services.consumer.core.slices import Steps, sliced, sorting
-from shared.errors import InvalidInput
 from shared.model.start import Cut
 
 
-class Span(msgspec.Struct, frozen=True):
+class _Span(msgspec.Struct, frozen=True):
     """What a seam needs of a delivered session: whose it is, and which part of the log it spans."""
 
     key: str
@@ -29,15 +28,7 @@ class Span(msgspec.Struct, frozen=True):
     log: int = 0
 
 
-_decode = msgspec.json.Decoder(Span).decode
-
-
-def span_of(raw: bytes) -> Span:
-    """The span of the session in a record's value. Raises InvalidInput for anything else."""
-    try:
-        return _decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"a session of a followed group cannot be read: {error}") from None
+_decode = msgspec.json.Decoder(_Span).decode
 
 
 class Seam:
@@ -50,9 +41,13 @@ class Seam:
     def __repr__(self) -> str:
         return f"<Seam of stream {self.stream} at {self.start}, {len(self._through)} keys>"
 
-    def add(self, cut: Cut, spans: Iterable[Span]) -> None:
-        """Adds delivered sessions of the cut's group, of any streams."""
-        for span in spans:
+    def add(self, cut: Cut, records: Iterable[bytes]) -> None:
+        """Adds sessions of the cut's group as they were delivered, of any streams; leaves out all else."""
+        for raw in records:
+            try:
+                span = _decode(raw)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                continue  # somebody else wrote it
             if span.stream != self.stream or span.log != cut.log or span.last_offset < self.start:
                 continue
             if cut.holds(span.first_offset, span.log):

@@ -10,7 +10,7 @@ import pytest
 from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.fold import Fold
-from services.consumer.core.sessions.seam import Seam, Span
+from services.consumer.core.sessions.seam import Seam
 from shared.model.start import Cut, reaching_cuts
 from tests import following
 from tests.effort import effort
@@ -35,7 +35,7 @@ def test_twenty_thousand_chains_do() -> None:
 
 def cover_nothing(patch: Patch) -> None:
     """A following group does not know what stands in sessions of others."""
-    patch.setattr(Seam, "add", lambda self, cut, spans: None)
+    patch.setattr(Seam, "add", lambda self, cut, records: None)
 
 
 def cover_by_the_nearest_alone(patch: Patch) -> None:
@@ -47,8 +47,8 @@ def cover_what_is_not_current(patch: Patch) -> None:
     """Sessions that the group makes again cover their keys, too."""
     add = Seam.add
 
-    def wrong(self: Seam, cut: Cut, spans: Iterable[Span]) -> None:
-        add(self, cut._replace(below=None), spans)
+    def wrong(self: Seam, cut: Cut, records: Iterable[bytes]) -> None:
+        add(self, cut._replace(below=None), records)
 
     patch.setattr(Seam, "add", wrong)
 
