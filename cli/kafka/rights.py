@@ -44,6 +44,7 @@ def rights_of(principal: str, names: Names, group: str = DEFAULT_GROUP) -> list[
             Right("topic", sessions, "prefixed", ("read", "describe-configs")),
             Right("topic", names.events, "literal", ("read", "write", *_OWN)),
             Right("topic", names.history, "literal", ("read", "write", *_OWN)),
+            Right("topic", names.checkpoints(""), "prefixed", ("describe",)),
             Right("group", names.kafka_group(""), "prefixed", ("describe",)),
         ],
         "spark": [
@@ -56,6 +57,7 @@ def rights_of(principal: str, names: Names, group: str = DEFAULT_GROUP) -> list[
             Right("topic", sessions, "prefixed", ("read",)),
             Right("topic", names.rejected, "literal", ("write",)),
             Right("group", names.replay(""), "prefixed", ("read",)),
+            Right("group", names.kafka_group(""), "prefixed", ("describe",)),
         ],
         "repairs": [
             Right("topic", fragments, "prefixed", ("read", "alter-configs")),

@@ -113,7 +113,7 @@ class KafkaRewinds:
     async def _checkpoints(self, group: str, streams: Collection[int]) -> dict[int, range]:
         """The offsets of the checkpoint records that the group has of these streams."""
         topic = self._names.checkpoints(group)
-        if not streams or await is_missing(self._cluster, topic):
+        if await is_missing(self._cluster, topic) or not streams:
             return {}
         places = [(topic, stream) for stream in streams]
         first = await list_offsets(self._cluster, places, EARLIEST)
