@@ -166,7 +166,7 @@ async def test_of_many_sessions_only_the_last_are_read(
 ) -> None:
     """All that closed since the record before the start was appended, and not much more."""
     await append(0, b"k", b'{"key":"k"}')
-    (record,) = await records_of(kafka, names.fragments(0))
+    (record,) = await records_of(kafka, names.fragments(0), at_least=1)
     closed = [*[record.timestamp - 1] * 900, *[record.timestamp] * 100]
     async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
         for number, closed_at in enumerate(closed):
