@@ -53,6 +53,7 @@ class Groups:
         self._store = store
         self._source = source
         self._names = names
+        self._making = asyncio.Lock()
 
     async def forecast(self, wish: RewindWish) -> RewindForecast:
         """What the rewind would make.
@@ -78,9 +79,9 @@ class Groups:
             await self._store.create(wish.as_, found.settings, group_start(found, logs), wish.group)
             await self._view.look_again()
 
-        return await self._operations.carry_out(
-            Wish(kind="rewind", group=wish.group, to=wish.as_), cause, make
-        )
+        wanted = Wish(kind="rewind", group=wish.group, to=wish.as_)
+        async with self._making:
+            return await self._operations.carry_out(wanted, cause, make)
 
     async def promote(self, group: str, alias: str, cause: Cause) -> Operation:
         """The operation, after the alias names the group.
@@ -93,7 +94,8 @@ class Groups:
             await self._store.name(alias, group)
             await self._view.look_again()
 
-        return await self._operations.carry_out(Wish(kind="promote", group=group, to=alias), cause, make)
+        async with self._making:
+            return await self._operations.carry_out(Wish(kind="promote", group=group, to=alias), cause, make)
 
     def forecast_promotion(self, group: str, alias: str) -> Forecast:
         """That nothing would move. Raises UnknownGroup, InvalidInput, GroupBehind, Unavailable."""

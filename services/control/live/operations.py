@@ -132,7 +132,8 @@ class Operations:
             if cause.key in self._known:
                 cause.check_same(self._requests[cause.key])
                 return self._known[cause.key]
-            await effect()
+        await effect()  # it may take long, and is in nobody's way
+        async with self._changing:
             name = cause.key or secrets.token_hex(6)
             operation = done_at_once(wish, name, self._wall_ms(), who=cause.who, reason=cause.reason)
             await self._store.create(OperationNode(operation=operation, request=cause.request))

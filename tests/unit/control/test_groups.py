@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -88,10 +89,10 @@ async def test_what_was_made_is_served_at_once(world: GroupsWorld) -> None:
 
 async def test_a_repeated_request_makes_one_group(world: GroupsWorld) -> None:
     """Under one Idempotency-Key, the second answer is the first operation."""
-    first = await world.post(key="k", **REWIND)
+    first, at_once = await asyncio.gather(*(world.post(key="k", **REWIND) for _ in range(2)))
     second = await world.post(key="k", **REWIND)
 
-    assert first.json()["id"] == second.json()["id"]
+    assert first.json()["id"] == at_once.json()["id"] == second.json()["id"]
     assert (await world.post(**REWIND)).status_code == 409
 
 

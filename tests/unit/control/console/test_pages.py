@@ -22,7 +22,14 @@ from tests.unit.control.console.scenes import MEMBERS, member_row, scene_with, s
 from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner, app_of, app_on
 
-VIEWS = ("/", "/console/ownership", "/console/streams/0", "/console/movements", "/console/sessions?find=k")
+VIEWS = (
+    "/",
+    "/console/ownership",
+    "/console/streams/0",
+    "/console/movements",
+    "/console/sessions?find=k",
+    "/console/groups",
+)
 URL = re.compile(r'(?:href|src)="([^"]+)"')
 WEIGHT_MOST = 120_000
 """Bytes of a first visit, packed: page, styles, scripts and fonts."""
