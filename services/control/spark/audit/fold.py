@@ -106,8 +106,10 @@ class KeyFold:
 
     def feed(self, line: Line) -> list[Expected]:
         """Folds the key's next fragment. Returns the sessions that it, or a marker before it, closed."""
-        closed = self._apply_markers(line.offset)
-        self._regain_certainty(line)
+        closed = [] if self._open is None else self._apply_markers(line.offset)
+        if self.unsure:
+            self._regain_certainty(line)
+        self._seen_a = line.a
         if self._open is not None and self._splits(self._open, line):
             closed.append(self._close("gap", line.offset))
         if self._is_repeat(line):
@@ -212,10 +214,5 @@ class KeyFold:
     def _regain_certainty(self, line: Line) -> None:
         """After this much silence of the key, its removed sessions are certainly closed and forgotten."""
         silent_ms = line.a - self._seen_a
-        self._seen_a = line.a
-        if (
-            self.unsure
-            and self.unsure[-1][1] is None
-            and silent_ms > max(self.settings.idle_ms, self.settings.repeat_ms)
-        ):
+        if self.unsure[-1][1] is None and silent_ms > max(self.settings.idle_ms, self.settings.repeat_ms):
             self.unsure[-1] = (self.unsure[-1][0], line.offset)

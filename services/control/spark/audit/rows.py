@@ -6,6 +6,7 @@ what these functions write.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import marshal
 import zlib
@@ -38,6 +39,8 @@ _ROW = pa.schema(
         *(("rank", pa.int32()), ("body", pa.binary())),
     ]
 )
+LARGE_GENERATION = 100_000
+"""How many new objects start a garbage collection: rows have no cycles, and a batch makes some 30,000."""
 _MOST_ROWS = 1000
 """Rows of one batch: sessions come in batches of few, because each may have 2 MB."""
 
@@ -60,6 +63,7 @@ def read_fragment_rows(
     offsets, so the running maxima need no other pass. `is_judged`: whether the fragment of a stream, a key
     and an offset is judged; the others count for the maxima alone. Each of the `judges` gets the facts.
     """
+    gc.set_threshold(LARGE_GENERATION)
     reader: _LogReader | None = None
     for batch in batches:
         for stream, offset, appended, key, value in zip(

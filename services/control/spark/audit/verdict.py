@@ -102,7 +102,7 @@ class KeyVerdict:
         self._may_repeat = settings.delivery == "at_least_once"
         self._fold = KeyFold(settings, facts.markers, facts.cut)
         self._copies: dict[int, list[Delivered]] = {}
-        """By first offset: those of the open session, and those after the fragment that was fed last."""
+        """By first offset, those that are not judged yet: it happens when a session of the key closes."""
 
     def __repr__(self) -> str:
         return f"<KeyVerdict of {self.key!r}, delivered sessions are waiting at {sorted(self._copies)}>"
@@ -122,13 +122,15 @@ class KeyVerdict:
     def feed(self, line: Line) -> list[Finding]:
         """Folds a fragment, and judges the sessions that it closed."""
         self._tally.lines += 1
+        closed = self._fold.feed(line)
+        if not closed:
+            return []
         findings = []
-        for session in self._fold.feed(line):
+        for session in closed:
             findings += self._judge(session)
-        if self._copies:
-            passed = [at for at in self._copies if at <= line.offset and at != self._fold.opens_at]
-            for at in passed:
-                findings += self._judge_extra(self._copies.pop(at))
+        passed = [at for at in self._copies if at <= line.offset and at != self._fold.opens_at]
+        for at in passed:
+            findings += self._judge_extra(self._copies.pop(at))
         return findings
 
     def finish(self) -> list[Finding]:

@@ -106,9 +106,8 @@ def _slices(text: str, at: int, skip: Callable[[str, int], tuple[Any, int]]) -> 
             end = _blank(text, end)
         slices.append(text[at:end])
         at = end + 1
-        if text[end] == "]":
-            return slices, at
-        _expect(text, end, ",")
+        if text[end] != ",":
+            return slices, _expect(text, end, "]")
 
 
 def _blank(text: str, at: int) -> int:
