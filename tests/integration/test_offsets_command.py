@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from cli.main import cli
 from cli.stack.jars import fetch_jars
 from cli.stack.java import find_java
-from cli.stack.lock import class_path, jar_folder, read_lock
+from cli.stack.lock import Use, class_path, jar_folder, read_lock
 from shared.kafka.catalog import TopicSpec
 from shared.kafka.topics import ensure_topics
 
@@ -28,7 +28,7 @@ Tool = Callable[..., str]
 def tool(kafka: str) -> Tool:
     """Kafka's own command for consumer groups; returns what it prints."""
     fetch_jars("tools", quiet=True)
-    uses = ("kafka", "tools")
+    uses: tuple[Use, ...] = ("kafka", "tools")
     path = os.pathsep.join(class_path(jar_folder(use), read_lock(use)) for use in uses)
 
     def run(*arguments: str | Path) -> str:
