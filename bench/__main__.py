@@ -16,6 +16,7 @@ from bench import (
     drain,
     failover,
     front_door,
+    groups,
     handover,
     idle,
     members,
@@ -35,7 +36,7 @@ from tests.servers import KafkaServer, ZooKeeperServer, temporary_home
 
 PARTS = (
     *("sessionize", "http", "members", "idle", "lanes", "recovery"),
-    *("handover", "drain", "restarts", "failover", "turns", "log"),
+    *("handover", "drain", "restarts", "failover", "turns", "log", "groups"),
     *("queue", "spark-runs", "tables"),
 )
 WITH_SERVERS = {
@@ -47,6 +48,7 @@ WITH_SERVERS = {
     "handover",
     "restarts",
     "failover",
+    "groups",
     "spark-runs",
 }
 
@@ -106,6 +108,8 @@ def with_servers(selected: list[str]) -> list[Row]:
             zookeeper.start()
             if "sessionize" in selected:
                 rows += sessionize.run(kafka.address)
+            if "groups" in selected:
+                rows += groups.run(kafka.address, is_filled="sessionize" in selected)
             if "recovery" in selected:
                 rows += recovery.run(kafka.address)
             if "members" in selected:

@@ -13,11 +13,16 @@ import resource
 import subprocess
 import sys
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from bench.report import Row
 from shared.model.names import Names
 from shared.model.routing import initial_table
+
+if TYPE_CHECKING:
+    from services.consumer.stream.worker import StreamWorker
+    from shared.model.start import GroupStart
 
 STREAMS = 12
 FRAGMENTS = 200_000
@@ -101,6 +106,11 @@ async def bare(kafka: str, group: str) -> int:
 
 async def baton(kafka: str, group: str) -> int:
     """Runs the real stream workers on the real log; returns the number of delivered sessions."""
+    return sum(worker.counts.sessions for worker in await read_all(kafka, group))
+
+
+async def read_all(kafka: str, group: str, chain: Sequence[GroupStart] = ()) -> list[StreamWorker]:
+    """The group's stream workers, after they have read the real log to its end; `chain`: whom it follows."""
     from services.consumer.adapters.kafka.log import KafkaStreamLog
     from services.consumer.core.commits.turn import StreamLimits
     from services.consumer.stream.context import Claimed, GroupContext
@@ -126,6 +136,7 @@ async def baton(kafka: str, group: str) -> int:
         log=log,
         now_s=time.monotonic,
         wall_ms=lambda: time.time_ns() // 1_000_000,
+        chain=chain,
     )
     claimed = Claimed(is_mine=is_mine, lease_alive=lambda: True, commit_s=1.0)
     workers = [StreamWorker(n, 1, context, claimed) for n in range(STREAMS)]
@@ -136,7 +147,7 @@ async def baton(kafka: str, group: str) -> int:
         worker.stop()
     await asyncio.gather(*tasks)
     await log.close()
-    return sum(worker.counts.sessions for worker in workers)
+    return workers
 
 
 def _child(which: str, kafka: str, group: str) -> None:

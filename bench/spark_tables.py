@@ -90,7 +90,7 @@ async def measure(lake: Path, key: str) -> tuple[dict[str, list[float]], int]:
     """Seconds of each round by kind of request, and the rows of the key."""
     app = FastAPI()
     reader = TableReader(Lake(str(lake), ""))
-    app.include_router(tables_routes(reader, list))
+    app.include_router(tables_routes(reader, list, str))
     found: dict[str, list[float]] = {
         "key": [],
         "no such key": [],

@@ -49,7 +49,10 @@ COMMANDS = {
     "stream": LazyCommand("cli.commands.stream:stream", "Show one stream in full."),
     "members": LazyCommand("cli.commands.show:members", "List the members of a group."),
     "producers": LazyCommand("cli.commands.show:producers", "List the producers."),
-    "groups": LazyCommand("cli.commands.show:groups", "List the groups and their settings."),
+    "groups": LazyCommand("cli.commands.groups:groups", "List the groups; show, promote or delete one."),
+    "rewind": LazyCommand(
+        "cli.commands.groups:rewind", "Read again what a group has read, in another group."
+    ),
     "plan": LazyCommand("cli.commands.show:plan", "Show which streams would move, and why."),
     "events": LazyCommand("cli.commands.events:events", "Show recent events, or follow new ones."),
     "move": LazyCommand("cli.commands.operations:move", "Pin a stream to a member; its owner hands it over."),
@@ -72,6 +75,7 @@ COMMANDS = {
     "sql": LazyCommand("cli.commands.sql:sql", "Query the tables of the lake with SQL."),
     "spark": LazyCommand("cli.stack.spark_command:spark_group", "Prepare a Spark cluster for the jobs."),
     "kafka": LazyCommand("cli.commands.kafka:kafka_group", "Show a record, or repair a topic or a stream."),
+    "offsets": LazyCommand("cli.commands.offsets:offsets", "Show, export or import offsets of Kafka groups."),
     "zookeeper": LazyCommand("cli.commands.zookeeper:zookeeper_group", "Lock or unlock Baton's znodes."),
     "queue": LazyCommand("cli.commands.queue:queue_group", "Put, lease and settle items of queues."),
     "doctor": LazyCommand("cli.commands.doctor:doctor", "Check what Baton stands on, and say what to do."),

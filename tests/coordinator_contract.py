@@ -15,6 +15,8 @@ from services.consumer.adapters.zookeeper.coordinator import ZooKeeperCoordinato
 from shared.errors import InvalidInput
 from shared.model.cluster import UNREADABLE_PAUSE, ClaimNode, MemberNode, PauseNode, StreamNode, View
 from shared.model.group import GroupSettings
+from shared.model.start import GroupStart
+from shared.zookeeper.group_chain import read_chain
 
 COUNT = 13
 OpenCoordinator = Callable[[str], Awaitable[ZooKeeperCoordinator]]
@@ -46,6 +48,29 @@ class CoordinatorContract:
         await a.ensure_group(GroupSettings())
         with pytest.raises(InvalidInput, match=r"gap_ms: 1 / 1800000, delivery: at_most_once / exactly_once"):
             await a.ensure_group(GroupSettings(gap_ms=1, delivery="at_most_once"))
+
+    async def test_a_member_agrees_with_a_group_that_control_made_where_it_sets_something(
+        self, open_coordinator: OpenCoordinator
+    ) -> None:
+        """In a group with a start, defaults give way to the group's settings; other values are refused."""
+        a = await open_coordinator("a")
+        znodes, names = a._zookeeper, a._names
+        mine = await a.ensure_group(GroupSettings())
+        made = GroupSettings(gap_ms=7)
+        start = GroupStart(follows="first", offsets={n: n for n in range(13)})
+        await znodes.set(names.group(a.group), made.encode())
+        await znodes.create(names.start(a.group), start.encode())
+
+        assert mine == GroupSettings()
+        assert await a.ensure_group(GroupSettings()) == made
+        assert await a.ensure_group(made) == made
+        assert await read_chain(znodes, names, a.group) == [start]
+        with pytest.raises(InvalidInput, match="gap_ms: 8 / 7"):
+            await a.ensure_group(GroupSettings(gap_ms=8))
+        # ZooKeeper was reset: a member that has been there before brings the start back
+        await znodes.delete(names.start(a.group))
+        await a.ensure_group(made, start)
+        assert await read_chain(znodes, names, a.group) == [start]
 
     async def test_members_see_each_other_join_change_and_leave(
         self, open_coordinator: OpenCoordinator

@@ -17,6 +17,8 @@ from services.consumer.ports import Fenced, FragmentReader, SessionSink, StreamL
 from shared.errors import KafkaUnavailable
 from shared.model.fragments import encode_marker
 from shared.model.group import GroupSettings
+from shared.model.sessions import parse_session
+from shared.model.start import Cut
 from tests.logs import commit_of
 from tests.reference import Rec
 from tests.topics import Append
@@ -233,3 +235,22 @@ class LogContract:
         await append(1, b"k", fragment("k"))
 
         assert dict(await stream_log.ends([0, 1])) == {0: 1, 1: 2}
+
+    async def test_everything_that_a_group_has_delivered_can_be_read(
+        self, stream_log: StreamLog, append: Append
+    ) -> None:
+        """All commits that are known to have succeeded, at once; nothing of a group that never delivered."""
+        sink = stream_log.sink(0)
+        stream = await opened(sink)
+        for n in range(3):
+            await append(0, b"k", fragment("k", end=True, pad=n))
+            stream.fold((await read_to_end(stream_log.reader(0), n))[-1:], 0.0)
+            await commit(stream, sink)
+        await sink.close()
+
+        found = [parse_session(raw) async for raw in stream_log.delivered(Cut("default", 9), 0, 0)]
+
+        assert [(one.key, one.first_offset, one.last_offset) for one in found] == [
+            ("k", n, n) for n in range(3)
+        ]
+        assert [raw async for raw in stream_log.delivered(Cut("none", 9), 0, 0)] == []

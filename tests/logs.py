@@ -79,9 +79,18 @@ def commit_of(stream: Stream) -> Commit:
 
 
 class Store:
-    """What Kafka keeps of a stream: delivered sessions, checkpoint records, the head."""
+    """What Kafka keeps of a stream of a group: delivered sessions, checkpoint records, the head.
 
-    def __init__(self) -> None:
+    `begin`: where an owner begins that finds no head.
+    """
+
+    def __init__(
+        self,
+        group: str = "g",
+        settings: GroupSettings = SETTINGS,
+        begin: Callable[[], Checkpoint] = new_stream,
+    ) -> None:
+        self.group, self.settings, self.begin = group, settings, begin
         self.sessions: list[bytes] = []
         self.records: dict[int, bytes] = {}
         self.head: Head | None = None
@@ -104,9 +113,9 @@ class Store:
         records = sorted(self.records.items())
         head = find_head(records) if rng.random() < 0.2 else self.head
         if head is None:
-            return new_stream()
+            return self.begin()
         kept = [(offset, raw) for offset, raw in records if head.checkpoint_from <= offset <= head.newest]
-        return fold_records(head, kept, SETTINGS.repeat_ms)
+        return fold_records(head, kept, self.settings.repeat_ms)
 
 
 class Owner:
@@ -127,10 +136,10 @@ class Owner:
         """The stream from its stored checkpoint."""
         self.loads += 1
         return Stream(
-            group="g",
+            group=self.store.group,
             stream=0,
             epoch=self.epoch,
-            settings=SETTINGS,
+            settings=self.store.settings,
             limits=self.limits,
             checkpoint=self.store.load(self.rng),
             now_s=0.0,
@@ -156,6 +165,8 @@ class Owner:
     def commit(self, *, lost: bool = False) -> bool:
         """Commits; whether that is known to have succeeded. One that is lost may or may not have."""
         commit = commit_of(self.stream)
+        opened = [session.first_offset for session in self.stream.assembler.open.values()]
+        assert commit.head.oldest == min(opened, default=-1)
         if lost and self.rng.random() < 0.5:
             return False
         offsets = self.store.commit(commit, self.rng)
@@ -187,8 +198,12 @@ class Owner:
             self.commit()
         if how == "copy" and self.sent is not None:
             body, base = self.sent
-            return received(open_copy(body, base.digest), take_delta(self.stream, base), self.limits)
-        return received(None, take_delta(self.stream, None), self.limits)
+            return self._received(open_copy(body, base.digest), take_delta(self.stream, base))
+        return self._received(None, take_delta(self.stream, None))
+
+    def _received(self, copy: Copy | None, delta: bytes) -> Stream:
+        store = self.store
+        return received(copy, delta, self.limits, store.group, store.settings)
 
 
 def fragment(offset: int, key: str, size: int = 0) -> Rec:
@@ -203,9 +218,15 @@ def owner_of(*records: Rec) -> Owner:
     return owner
 
 
-def received(copy: Copy | None, delta: bytes, limits: StreamLimits) -> Stream:
+def received(
+    copy: Copy | None,
+    delta: bytes,
+    limits: StreamLimits,
+    group: str = "g",
+    settings: GroupSettings = SETTINGS,
+) -> Stream:
     """What a recipient makes of a delta."""
-    return complete(copy, delta, group="g", stream=0, settings=SETTINGS, limits=limits, now_s=0.0)
+    return complete(copy, delta, group=group, stream=0, settings=settings, limits=limits, now_s=0.0)
 
 
 def fold_lazily(
@@ -221,6 +242,14 @@ def fold_lazily(
     return owner.stream
 
 
+def close_silence(stream: Stream, store: Store, rng: random.Random) -> None:
+    """Delivers what silence has ended, part by part."""
+    while effects := stream.turn((), now_s=0.0, wall_ms=0, commit_s=0.0).effects:
+        for commit in effects:
+            assert isinstance(commit, Commit)
+            stream.committed(commit, store.commit(commit, rng), 0.0)
+
+
 def delivered_rows(store: Store) -> list[tuple[Any, ...]]:
     """The delivered sessions in the form of `RefSession.row`."""
     return [delivered_row(parse_session(raw)) for raw in store.sessions]
@@ -234,10 +263,7 @@ def difference(seed: int) -> str:
         log.append(Rec(len(log), log[-1].timestamp, None, b'{"time":9999999}'))
     store = Store()
     stream = fold_lazily(log, rng, store)
-    while effects := stream.turn((), now_s=0.0, wall_ms=0, commit_s=0.0).effects:  # silence, part by part
-        for commit in effects:
-            assert isinstance(commit, Commit)
-            stream.committed(commit, store.commit(commit, rng), 0.0)
+    close_silence(stream, store, rng)
     closed, open_ = fold_eagerly(log, SETTINGS)
     expected = sorted(session.row() for session in closed)
     found = sorted(delivered_rows(store))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,8 +71,14 @@ def delivered_row(session: Session) -> tuple[Any, ...]:
     )
 
 
-def fold_eagerly(log: list[Rec], s: GroupSettings) -> tuple[list[RefSession], list[RefSession]]:
-    """(closed, still open) sessions of the log."""
+def fold_eagerly(
+    log: list[Rec], s: GroupSettings, covered: Mapping[str, int] | None = None
+) -> tuple[list[RefSession], list[RefSession]]:
+    """(closed, still open) sessions of the log.
+
+    `covered`: key → the last offset of a session of another group, whose records only move W and A.
+    """
+    covered = covered or {}
     a_max = w_max = -1
     open_: dict[str, RefSession] = {}
     closed: list[RefSession] = []
@@ -112,7 +119,10 @@ def fold_eagerly(log: list[Rec], s: GroupSettings) -> tuple[list[RefSession], li
                 close(current, "gap")
                 current = None
             name = fields.get("id")
-            if name is not None and (is_remembered(key, name) or (current and name in current.ids)):
+            is_repeat = name is not None and (
+                is_remembered(key, name) or (current is not None and name in current.ids)
+            )
+            if is_repeat or rec.offset <= covered.get(key, -1):
                 w_max = max(w_max, t)
             else:
                 if current:

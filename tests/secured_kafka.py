@@ -61,9 +61,11 @@ class SecuredKafka(KafkaServer):
         """A superuser's access, by certificate."""
         return self.by_certificate(ADMIN)
 
-    async def allow(self, principal: str, names: Names) -> str:
-        """Grants exactly the rights of one of Baton's principals; returns the user's name."""
-        user = principal.replace(" ", "-")
+    async def allow(self, principal: str, names: Names, user: str = "") -> str:
+        """Grants the user, by default the one of that name, the rights of one of Baton's principals; returns
+        the user's name.
+        """
+        user = user or principal.replace(" ", "-")
         async with Cluster(self.root) as cluster:
             await grant(cluster, user, rights_of(principal, names))
         return user

@@ -18,7 +18,7 @@ from aiokafka.structs import OffsetAndMetadata
 from cli.stack.lock import jar_folder
 from services.consumer.core.commits.delivery import delivered
 from services.consumer.core.sessions.assembly import Assembler
-from services.consumer.core.sessions.state import Closed
+from services.consumer.core.sessions.state import Closed, Covered
 from services.control.spark.request import RunRequest
 from shared.kafka.topics import (
     MAX_RECORD_BYTES,
@@ -31,6 +31,7 @@ from shared.model.head import Head
 from shared.model.names import Names
 from shared.model.routing import initial_table
 from shared.model.sessions import Session, parse_session
+from shared.model.start import GroupStart
 from tests.topics import records_of
 
 WEEK_MS = 7 * 86_400_000
@@ -62,6 +63,9 @@ class Pipeline:
     streams: int = 3
     group: str = "default"
     settings: GroupSettings = DEFAULTS
+    chain: Sequence[GroupStart] = ()
+    covered: Mapping[int, Mapping[str, int]] = dataclasses.field(default_factory=dict)
+    """By stream and key: the last offset that stands in a session of a followed group."""
 
     @property
     def names(self) -> Names:
@@ -95,11 +99,12 @@ class Pipeline:
         closed: list[tuple[Session, bytes]] = []
         positions = {}
         for stream in range(self.streams):
-            assembler = Assembler(self.settings)
-            done = (
-                assembler.feed(await records_of(self.kafka, self.names.fragments(stream)))
-                + assembler.close_due()
-            )
+            start = (self.chain[0].offset(stream) if self.chain else None) or 0
+            assembler = Assembler(self.settings, position=start)
+            for key, offset in sorted(self.covered.get(stream, {}).items(), key=lambda item: item[1]):
+                assembler.covered.cover(key, Covered(offset=offset))
+            records = await records_of(self.kafka, self.names.fragments(stream))
+            done = assembler.feed([one for one in records if one.offset >= start]) + assembler.close_due()
             closed += [self._session(stream, one, log) for one in done]
             positions[stream] = assembler.position
         return closed, positions
@@ -154,6 +159,7 @@ class Pipeline:
             group=self.group,
             group_settings=self.settings,
             streams=self.streams,
+            chain=list(self.chain),
             stream_table=initial_table(self.streams).encode().decode(),
         )
 

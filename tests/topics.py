@@ -63,7 +63,7 @@ async def appending(kafka: str, names: Names) -> AsyncIterator[Append]:
         yield append
 
 
-async def delete_below(kafka: str, topic: str, offset: int) -> None:
+async def delete_below(kafka: str, topic: str, offset: int, *, partition: int = 0) -> None:
     """Deletes the records below the offset, as retention does."""
     async with admin_client(kafka) as admin:
-        await admin.delete_records({TopicPartition(topic, 0): RecordsToDelete(before_offset=offset)})
+        await admin.delete_records({TopicPartition(topic, partition): RecordsToDelete(before_offset=offset)})

@@ -150,6 +150,10 @@ def request_text(request: Mapping[str, Any]) -> str:
             return f"{kind} {request['member']}"
         case "unpin":
             return f"unpin {request['stream']}"
+        case "rewind":
+            return f"rewind --group {request['group']} --as {request['to']}"
+        case "promote":
+            return f"groups promote {request['group']} --to {request['to']}"
         case kind:
             return str(kind)
 

@@ -92,6 +92,8 @@ GROUP_COLUMNS: Columns = {
     "MEMBERS": lambda group: len(group["members"]),
     "STREAMS": "streams",
     "LAG": "lag",
+    "FOLLOWS": Column("follows", rank=4),
+    "ALIASES": Column(lambda group: ", ".join(group.get("aliases", ())), rank=5),
 }
 PLAN_COLUMNS: Columns = {"STREAM": "stream", "FROM": "from", "TO": "to", "WHY": Column("why", is_prose=True)}
 # the names and the order of kafka-consumer-groups; its JSON field is the name in lower case
@@ -151,14 +153,6 @@ def members(group: str, url: str, output: str, chosen: Mapping[str, str]) -> Non
 def producers(url: str, output: str, chosen: Mapping[str, str]) -> None:
     """List the producers: their addresses, and what they accept."""
     print_list(get_list(url, "producers", "id", chosen), "producers", output, PRODUCER_COLUMNS)
-
-
-@click.command("groups")
-@url_option
-@list_options()
-def groups(url: str, output: str, chosen: Mapping[str, str]) -> None:
-    """List the groups with their settings, members and lag."""
-    print_list(get_list(url, "groups", "name", chosen), "groups", output, GROUP_COLUMNS)
 
 
 @click.command("plan")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from shared.kafka.users import Right
 from shared.model.names import DEFAULT_GROUP, Names
 
-PRINCIPALS = ("producer", "consumer", "queue", "control", "spark", "command line", "repairs")
+PRINCIPALS = ("producer", "consumer", "follower", "queue", "control", "spark", "command line", "repairs")
 _OWN = ("create", "describe-configs")
 """For topics that a service creates: it also looks whether existing ones are as safe as new ones."""
 
@@ -33,6 +33,7 @@ def rights_of(principal: str, names: Names, group: str = DEFAULT_GROUP) -> list[
             Right("group", names.kafka_group(group), "literal", ("read",)),
             Right("transactional-id", f"{names.kafka_group(group)}.", "prefixed", ("write",)),
         ],
+        "follower": [Right("topic", sessions, "prefixed", ("read",))],
         "queue": [
             Right("topic", names.queue(""), "prefixed", ("read", "write", "delete", *_OWN)),
             Right("topic", sessions, "prefixed", ("read",)),
@@ -43,6 +44,7 @@ def rights_of(principal: str, names: Names, group: str = DEFAULT_GROUP) -> list[
             Right("topic", sessions, "prefixed", ("read", "describe-configs")),
             Right("topic", names.events, "literal", ("read", "write", *_OWN)),
             Right("topic", names.history, "literal", ("read", "write", *_OWN)),
+            Right("topic", names.checkpoints(""), "prefixed", ("describe",)),
             Right("group", names.kafka_group(""), "prefixed", ("describe",)),
         ],
         "spark": [
@@ -55,6 +57,7 @@ def rights_of(principal: str, names: Names, group: str = DEFAULT_GROUP) -> list[
             Right("topic", sessions, "prefixed", ("read",)),
             Right("topic", names.rejected, "literal", ("write",)),
             Right("group", names.replay(""), "prefixed", ("read",)),
+            Right("group", names.kafka_group(""), "prefixed", ("describe",)),
         ],
         "repairs": [
             Right("topic", fragments, "prefixed", ("read", "alter-configs")),

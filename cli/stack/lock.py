@@ -16,7 +16,8 @@ from msgspec import Meta
 
 from cli.stack.faults import LockMalformed
 
-Use = Literal["kafka", "s3", "spark"]
+Use = Literal["kafka", "s3", "spark", "tools"]
+"""`tools`: Kafka's own commands, beside which the tests put ours."""
 USES: tuple[Use, ...] = ("kafka", "spark")
 """What every Baton needs."""
 OPTIONAL: tuple[Use, ...] = ("s3",)

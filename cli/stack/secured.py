@@ -35,7 +35,7 @@ OPERATOR = "operator"
 ZOOKEEPER_USER = "baton"
 PRINCIPALS = {
     "producer": ("producer",),
-    "consumer": ("consumer",),
+    "consumer": ("consumer", "follower"),
     "queue": ("queue",),
     "control": ("control", "spark"),  # it starts the jobs with its own access
     OPERATOR: ("command line",),

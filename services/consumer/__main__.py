@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from services.consumer.adapters.http_peers import HttpPeers
@@ -32,7 +32,7 @@ from services.consumer.ports import Listeners
 from services.consumer.settings import ConsumerSettings
 from services.consumer.stream.context import GroupContext
 from shared.backoff import Backoff
-from shared.errors import NotFound, Unavailable
+from shared.errors import InvalidInput, NotFound, Unavailable
 from shared.kafka.catalog import count_partitions
 from shared.kafka.cluster import Cluster
 from shared.kafka.event_sink import KafkaEventSink
@@ -43,10 +43,13 @@ from shared.kafka.topics import (
     sessions_topic,
 )
 from shared.model.cluster import MemberNode
+from shared.model.group import GroupSettings
 from shared.model.secrets import Secrets
+from shared.model.start import GroupStart
 from shared.service.runtime import http_server, main
 from shared.service.signing import Here
 from shared.zookeeper.connection import ZooKeeper
+from shared.zookeeper.group_chain import read_chain
 from shared.zookeeper.secret import ensure_secrets
 from shared.zookeeper.stream_table import wait_for_table
 
@@ -61,6 +64,8 @@ class Prepared:
     """What a member needs to join, once ZooKeeper and Kafka are there."""
 
     count: int
+    group: GroupSettings
+    chain: Sequence[GroupStart]
     log: KafkaStreamLog
     secrets: Secrets
 
@@ -123,7 +128,7 @@ async def prepare_to_follow(
         waiting[1:] = [why]
 
     prepared = await prepare(settings, zookeeper, waiting)
-    coordinator = _coordinator(settings, zookeeper, prepared.count)
+    coordinator = _coordinator(settings, zookeeper, prepared.count, prepared.group)
     await await_predecessor(coordinator, listeners, settings.address, was_open=was_open, complain=complain)
     return prepared
 
@@ -154,8 +159,8 @@ async def member_of(
             tls=settings.tls,
         ) as peers:
             member = Member(
-                coordinator=_coordinator(settings, zookeeper, prepared.count),
-                context=_group_context(settings, prepared.log),
+                coordinator=_coordinator(settings, zookeeper, prepared.count, prepared.group),
+                context=_group_context(settings, prepared),
                 node=node,
                 peers=peers,
                 listeners=TcpListeners(settings.tls),
@@ -185,8 +190,14 @@ async def prepare(settings: ConsumerSettings, zookeeper: ZooKeeper, waiting: lis
     while True:
         try:
             count = (await wait_for_table(zookeeper, names)).count
-            coordinator = _coordinator(settings, zookeeper, count)
-            await coordinator.ensure_group(settings.group_settings)
+            coordinator = _coordinator(settings, zookeeper, count, settings.group_settings)
+            found = await coordinator.ensure_group(settings.group_settings)
+            if settings.max_fragment_bytes > found.max_session_bytes:
+                raise InvalidInput(
+                    f"BATON_MAX_FRAGMENT_BYTES={settings.max_fragment_bytes} exceeds the group's "
+                    f"max_session_bytes={found.max_session_bytes}: a session must have room for a fragment"
+                )
+            chain = await read_chain(zookeeper, names, group)
             secrets = await ensure_secrets(zookeeper, names, *settings.secrets)
             topics = [
                 sessions_topic(names, group, settings.session_partitions, settings.session_retention_ms),
@@ -196,15 +207,17 @@ async def prepare(settings: ConsumerSettings, zookeeper: ZooKeeper, waiting: lis
             await ensure_topics(settings.kafka_access, topics, settings.replication)
             async with Cluster(settings.kafka_access) as cluster:
                 partitions = await count_partitions(cluster, names.sessions(group))
-            log = KafkaStreamLog(settings.kafka_access, names, group, settings.group_settings, partitions)
-            return Prepared(count=count, log=log, secrets=secrets)
+            log = KafkaStreamLog(settings.kafka_access, names, group, found, partitions)
+            return Prepared(count=count, group=found, chain=chain, log=log, secrets=secrets)
         except (Unavailable, NotFound) as error:  # ZooKeeper may be reset while the group is created
             logging.getLogger(__name__).warning("not ready yet", extra={"why": error.detail})
             waiting[1:] = [error.reason if isinstance(error, Unavailable) else error.detail]
             await asyncio.sleep(backoff.next_s())
 
 
-def _coordinator(settings: ConsumerSettings, zookeeper: ZooKeeper, count: int) -> ZooKeeperCoordinator:
+def _coordinator(
+    settings: ConsumerSettings, zookeeper: ZooKeeper, count: int, group: GroupSettings
+) -> ZooKeeperCoordinator:
     return ZooKeeperCoordinator(
         zookeeper,
         settings.names,
@@ -212,16 +225,17 @@ def _coordinator(settings: ConsumerSettings, zookeeper: ZooKeeper, count: int) -
         settings.member,
         count=count,
         address=settings.address,
-        is_fenced=settings.delivery == "exactly_once",
+        is_fenced=group.delivery == "exactly_once",
     )
 
 
-def _group_context(settings: ConsumerSettings, log: KafkaStreamLog) -> GroupContext:
+def _group_context(settings: ConsumerSettings, prepared: Prepared) -> GroupContext:
     return GroupContext(
         group=settings.group,
-        settings=settings.group_settings,
+        settings=prepared.group,
         limits=settings.stream_limits,
-        log=log,
+        log=prepared.log,
+        chain=prepared.chain,
         now_s=time.monotonic,
         wall_ms=wall_ms,
     )

@@ -8,7 +8,7 @@ its outcome is unknown: discard the reader or sink, read the claim afresh, open 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Literal, Protocol
 
 from services.consumer.core.commits.checkpoint import Checkpoint
@@ -20,6 +20,7 @@ from shared.errors import Conflict
 from shared.model.cluster import ClaimNode, MemberNode, View
 from shared.model.group import GroupSettings
 from shared.model.head import Head
+from shared.model.start import Cut, GroupStart
 
 
 class Fenced(Conflict):
@@ -113,6 +114,12 @@ class StreamLog(Protocol):
         """A sink for the stream's commits, not opened yet."""
         ...
 
+    def delivered(self, cut: Cut, stream: int, start: int) -> AsyncIterator[bytes]:
+        """All sessions of a stream that the cut's group has delivered by now and that reach the offset
+        `start`, as they are stored; others may be among them. Raises Unavailable.
+        """
+        ...
+
     async def ends(self, streams: Collection[int]) -> Mapping[int, int]:
         """The next offset to be written of these streams, read afresh; without those whose log is away.
 
@@ -165,10 +172,12 @@ class Coordinator(Protocol):
     def now_s(self) -> float:
         """The clock of the lease: seconds, monotonic, counting suspension."""
 
-    async def ensure_group(self, settings: GroupSettings) -> None:
-        """Creates the group's znodes where they are missing, with these settings.
+    async def ensure_group(self, settings: GroupSettings, start: GroupStart | None = None) -> GroupSettings:
+        """Creates the group's znodes where they are missing, with these settings; returns the group's.
 
-        Raises InvalidInput, naming each difference, if the group has other settings.
+        `start`: the group's own, if this member knows one from before ZooKeeper was reset.
+        They differ only in a group that follows another one, and only where these are the defaults. Raises
+        InvalidInput, naming each other difference.
         """
 
     async def join(self, node: MemberNode) -> None:

@@ -12,7 +12,7 @@ from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.handover.rules import HandoverLimits
 from services.consumer.core.ownership.dampers import OwnershipSettings
 from services.consumer.member.effects import Pace
-from shared.model.group import DELIVERIES, GroupSettings
+from shared.model.group import DELIVERIES, LEAST, MOST, GroupSettings
 from shared.model.names import DEFAULT_GROUP, is_group_name
 from shared.service.service_settings import PORTS, ServiceSettings
 from shared.service.settings import at_least, between, one_of, setting
@@ -35,7 +35,7 @@ class ConsumerSettings(ServiceSettings):
     gap_ms: int = setting(
         _DEFAULT.gap_ms,
         f"silence in event time that ends a session; {FIXED}",
-        at_least(1, "without a silence every fragment would be a session"),
+        at_least(LEAST["gap_ms"], "without a silence every fragment would be a session"),
     )
     lateness_ms: int = setting(
         _DEFAULT.lateness_ms,
@@ -45,7 +45,7 @@ class ConsumerSettings(ServiceSettings):
     idle_ms: int | None = setting(
         None,
         f"silence in append time that ends a session; default gap + lateness; {FIXED}",
-        at_least(1, "without a silence every fragment would be a session"),
+        at_least(LEAST["idle_ms"], "without a silence every fragment would be a session"),
     )
     future_ms: int = setting(
         _DEFAULT.future_ms,
@@ -60,17 +60,23 @@ class ConsumerSettings(ServiceSettings):
     max_session_fragments: int = setting(
         _DEFAULT.max_session_fragments,
         f"fragments of one session; {FIXED}",
-        between(1, 1_000_000, "larger sessions do not fit into a record"),
+        between(
+            LEAST["max_session_fragments"],
+            MOST["max_session_fragments"],
+            "larger sessions do not fit into a record",
+        ),
     )
     max_session_bytes: int = setting(
         _DEFAULT.max_session_bytes,
         f"bytes of one session's fragments; {FIXED}",
-        between(1024, 1_900_000, "a session is one record of at most 2 MB"),
+        between(
+            LEAST["max_session_bytes"], MOST["max_session_bytes"], "a session is one record of at most 2 MB"
+        ),
     )
     max_session_span_ms: int = setting(
         _DEFAULT.max_session_span_ms,
         f"event time that one session may span; {FIXED}",
-        at_least(1, "without a span no session could have two fragments"),
+        at_least(LEAST["max_session_span_ms"], "without a span no session could have two fragments"),
     )
     delivery: str = setting(
         _DEFAULT.delivery, f"what a crash may do to a finished session; {FIXED}", one_of(*DELIVERIES)

@@ -14,10 +14,13 @@ from services.control.core.observed import Answers, Cluster, Offsets
 from services.control.core.operations import Operation, OperationNode
 from services.control.core.producer_rates import ProducerCounts
 from services.control.core.queues import Act, DeadLetter, QueueRow
+from services.control.core.rewinds import StreamFacts
 from services.control.core.runs import LogPart, Run, Submission
 from services.control.tables.rows import Asked, Page, TableRow
 from shared.model.cluster import MemberNode, PauseNode, ProducerNode
+from shared.model.group import GroupSettings
 from shared.model.open_sessions import HeldKey, HeldStream
+from shared.model.start import Cut, GroupStart
 
 
 class ClusterSource(Protocol):
@@ -144,6 +147,34 @@ class OperationStore(Protocol):
 
     async def forget(self, operation_id: str) -> None:
         """Removes the operation, if it is there. Raises Unavailable."""
+
+
+class GroupStore(Protocol):
+    """Makes, names and deletes groups. All raise GroupChanged and Unavailable."""
+
+    async def create(self, group: str, settings: GroupSettings, start: GroupStart, followed: str) -> None:
+        """Makes a group, unless it exists; `followed` must exist."""
+
+    async def name(self, alias: str, group: str) -> None:
+        """Makes the alias name the group."""
+
+    async def delete(self, group: str) -> None:
+        """Deletes the group. Raises GroupInUse."""
+
+
+class RewindSource(Protocol):
+    """Reads what a rewind depends on. All raise Unavailable."""
+
+    async def facts(
+        self, group: str, before: Mapping[int, int | None], time_ms: int | None
+    ) -> Mapping[int, StreamFacts]:
+        """The facts of each stream; `before`: where the group starts itself (None: the log's start)."""
+
+    async def has_sessions_since(self, cut: Cut, stream: int, offset: int) -> bool:
+        """Whether the sessions of the cut's group that reach this offset are still in their topic."""
+
+    async def is_unused(self, group: str) -> bool:
+        """Whether no group of this name has ever run."""
 
 
 class JobRunner(Protocol):

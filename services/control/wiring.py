@@ -19,12 +19,14 @@ from services.control.adapters.kafka_events import KafkaEvents
 from services.control.adapters.kafka_history import KafkaHistory
 from services.control.adapters.kafka_offsets import KafkaOffsets
 from services.control.adapters.kafka_records import KafkaRecords
+from services.control.adapters.kafka_rewinds import KafkaRewinds
 from services.control.adapters.kafka_sessions import KafkaSessions
 from services.control.adapters.run_store import RunStore
 from services.control.adapters.signed_requests import SignedRequests
 from services.control.adapters.spark_place import SparkPlace
 from services.control.adapters.spark_runner import SparkRunner
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
+from services.control.adapters.zookeeper_groups import ZooKeeperGroups
 from services.control.adapters.zookeeper_operations import ZooKeeperOperations
 from services.control.adapters.zookeeper_pause import ZooKeeperPause
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
@@ -39,6 +41,7 @@ from services.control.live.cluster_view import ClusterView
 from services.control.live.effects import Effects
 from services.control.live.feed import EventFeed
 from services.control.live.freshness import Freshness
+from services.control.live.groups import Groups
 from services.control.live.history import History
 from services.control.live.lookup import LookUp
 from services.control.live.metrics import registry_for
@@ -88,6 +91,8 @@ async def control_on(settings: ControlSettings, stack: contextlib.AsyncExitStack
     actions = Actions(sink.emit)
     signed = SignedRequests(http, partial(_secrets, settings, zookeeper), settings.namespace)
     operations = _operations(settings, view, zookeeper, HttpDrain(signed), actions)
+    rewinds = await stack.enter_async_context(KafkaRewinds(settings.kafka_access, settings.names))
+    store = ZooKeeperGroups(zookeeper, settings.names)
     runner = _runner(settings, stack, http)
     scheduler = _scheduler(settings, runner, view, actions)
     owners = HttpOwners(signed)
@@ -108,6 +113,7 @@ async def control_on(settings: ControlSettings, stack: contextlib.AsyncExitStack
             scene_of(view, problems, queues=queues.known), feed, every_s=settings.refresh_s, work=work
         ),
         operations=operations,
+        groups=Groups(view, operations, store, rewinds, settings.names),
         actions=actions,
         runner=runner,
         lake=lake.tables,

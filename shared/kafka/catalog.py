@@ -89,6 +89,12 @@ async def count_replicas(cluster: Cluster, topics: Collection[str]) -> dict[str,
     return {name: [one.replicas for one in partitions] for name, partitions in found.items()}
 
 
+async def is_missing(cluster: Cluster, topic: str) -> bool:
+    """Whether a broker says that there is no such topic. Raises KafkaUnavailable."""
+    answer = await cluster.ask_any(MetadataRequest([topic]))
+    return any(error == _UNKNOWN for error, *_ in answer.topics)
+
+
 async def count_partitions(cluster: Cluster, topic: str) -> int:
     """The topic's number of partitions. Raises KafkaUnavailable, also while the topic does not exist yet."""
     replicas = await count_replicas(cluster, [topic])

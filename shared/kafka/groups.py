@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
@@ -23,6 +23,7 @@ _NO_MEMBER = -1, ""
 """Generation and member id of a commit from outside of the group."""
 _DEFAULT_RETENTION = -1
 _UNKNOWN_GROUP = 69
+_UNKNOWN_MEMBER = 25
 
 
 class Committed(NamedTuple):
@@ -58,15 +59,36 @@ class KafkaGroup:
             raise KafkaUnavailable(f"no offsets of {self._name} in {len(left_out)} partitions")
         return found
 
-    async def commit(self, partition: Partition, offset: int, metadata: str) -> None:
-        """Commits an offset, while the group has no members.
-
-        Raises KafkaUnavailable; then it is unknown whether the offset was committed.
-        """
-        topic, number = partition
-        rows = [(topic, [(number, offset, metadata)])]
-        answer = await self._ask(OffsetCommitRequest(self._name, *_NO_MEMBER, _DEFAULT_RETENTION, rows))
+    async def all_committed(self) -> dict[Partition, Committed]:
+        """All offsets that the group has; none of a group that there is not. Raises KafkaUnavailable."""
+        answer = await self._ask(OffsetFetchRequest(self._name, None))
         if failed := _codes(answer) - {0}:
+            raise refusal(f"no offsets of {self._name}", min(failed))
+        return {
+            (topic, number): Committed(offset, metadata or "")
+            for topic, rows in answer.topics
+            for number, offset, metadata, _ in rows
+            if offset >= 0
+        }
+
+    async def commit(self, partition: Partition, offset: int, metadata: str) -> None:
+        """Commits an offset. Raises what `commit_all` raises."""
+        await self.commit_all({partition: offset}, metadata)
+
+    async def commit_all(self, offsets: Mapping[Partition, int], metadata: str = "") -> None:
+        """Commits these offsets, while the group has no members.
+
+        Raises InvalidInput if it has some; KafkaUnavailable: then it is unknown whether they were committed.
+        """
+        topics: dict[str, list[tuple[int, int, str]]] = {}
+        for (topic, number), offset in offsets.items():
+            topics.setdefault(topic, []).append((number, offset, metadata))
+        rows = list(topics.items())
+        answer = await self._ask(OffsetCommitRequest(self._name, *_NO_MEMBER, _DEFAULT_RETENTION, rows))
+        failed = _codes(answer) - {0}
+        if _UNKNOWN_MEMBER in failed:
+            raise InvalidInput(f"the Kafka group {self._name!r} has members; stop them first")
+        if failed:
             raise refusal(f"the offset of {self._name} is not committed", min(failed))
 
     async def delete(self, partitions: Collection[Partition]) -> None:

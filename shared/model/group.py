@@ -6,6 +6,7 @@ with other values refuses to start. The consumer's core, the audit and control r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -15,6 +16,17 @@ from shared.model.cluster import Natural
 
 Delivery = Literal["exactly_once", "at_least_once", "at_most_once"]
 DELIVERIES: tuple[Delivery, ...] = ("exactly_once", "at_least_once", "at_most_once")
+
+
+LEAST: Mapping[str, int] = {
+    "gap_ms": 1,
+    "idle_ms": 1,
+    "max_session_fragments": 1,
+    "max_session_bytes": 1024,
+    "max_session_span_ms": 1,
+}
+MOST: Mapping[str, int] = {"max_session_fragments": 1_000_000, "max_session_bytes": 1_900_000}
+"""A session is one record of at most 2 MB."""
 
 
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,13 +53,27 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
         """The data of the znode `groups/<g>`."""
         return msgspec.json.encode(self)
 
-    def differences(self, other: GroupSettings) -> list[str]:
-        """One phrase per field in which `other` differs, `name: mine / other's`."""
+    def differences(self, other: GroupSettings, *, but_defaults: bool = False) -> list[str]:
+        """One phrase per field in which `other` differs, `name: mine / other's`.
+
+        With `but_defaults`, only of fields that differ from their defaults here.
+        """
+        may_differ = GroupSettings() if but_defaults else other
         return [
             f"{name}: {getattr(self, name)} / {getattr(other, name)}"
             for name in self.__struct_fields__
-            if getattr(self, name) != getattr(other, name)
+            if getattr(self, name) not in (getattr(other, name), getattr(may_differ, name))
         ]
+
+
+def faults_of(settings: GroupSettings) -> list[str]:
+    """One phrase for each setting that lies outside of its bounds.
+
+    >>> faults_of(GroupSettings(gap_ms=0))
+    ['gap_ms must be at least 1']
+    """
+    low = [f"{name} must be at least {n}" for name, n in LEAST.items() if getattr(settings, name) < n]
+    return low + [f"{name} must be at most {n}" for name, n in MOST.items() if getattr(settings, name) > n]
 
 
 def parse_group_settings(raw: bytes) -> GroupSettings:

@@ -22,8 +22,8 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A stream's totals in a group, from its first record up to the head's position.
 
     `fragments` and `bytes` count every readable fragment, including repeats; `delivered` and
-    `delivered_bytes` count those in closed `sessions`. They are committed with the head, so a crash neither
-    loses nor duplicates a count.
+    `delivered_bytes` count those in closed `sessions`, `covered` those that stand in sessions of a group that
+    this one follows. They are committed with the head, so a crash neither loses nor duplicates a count.
     """
 
     fragments: int = 0
@@ -35,6 +35,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sessions: int = 0
     delivered: int = 0
     delivered_bytes: int = 0
+    covered: int = 0
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
@@ -46,8 +47,9 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
     (`ck` and `last` in JSON). `seq` grows by one with each commit of the stream, whoever its owner is.
 
     `appended`: append time (ms) of the record before the position, -1 if unknown; a log with another one
-    there is another log. `log`: number of the stream's log, 0 for the first (see `session_id`). Heads of
-    versions that knew neither field have the defaults.
+    there is another log. `log`: number of the stream's log, 0 for the first (see `session_id`). `oldest`:
+    the lowest first offset of the sessions that are open, parked or not; -1 if none is, None if unknown.
+    Heads of versions that did not know one of these fields have its default.
     """
 
     epoch: int
@@ -60,6 +62,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
     newest: int = -1
     appended: int = NOTHING
     log: int = 0
+    oldest: int | None = None
     counts: Counts = Counts()
 
     def metadata(self) -> str:
@@ -80,6 +83,7 @@ class _Metadata(msgspec.Struct, kw_only=True, omit_defaults=True, rename=_KEYS |
     newest: int
     appended: int = NOTHING
     log: int = 0
+    oldest: int | None = None
     counts: Counts = Counts()
 
 

@@ -177,6 +177,15 @@ class Names:
         """The group's node; its data is the group's settings."""
         return f"{self.groups}/{group}"
 
+    def start(self, group: str) -> str:
+        """Whom the group follows and where it starts; only control makes it, with the group."""
+        return f"{self.group(group)}/start"
+
+    @property
+    def aliases(self) -> str:
+        """The other names of groups: JSON, alias → group."""
+        return f"{self.root}/aliases"
+
     def members(self, group: str) -> str:
         return f"{self.group(group)}/members"
 

@@ -242,10 +242,14 @@ async def ask_the_producer(stack: LockedStack) -> None:
 
 
 async def operate(stack: LockedStack) -> None:
-    """Control writes what an operator does to the topic that it reads the events from."""
+    """Control writes what an operator does to the topic from which it reads events, and says where another
+    group might start.
+    """
     async with httpx.AsyncClient(base_url=stack.urls["control"]) as http:
         answer = await http.post("/operations", json={"kind": "rebalance", "reason": "to see it"})
         assert answer.status_code == 202, answer.text
+        answer = await http.post("/operations", json={"kind": "rewind", "as": "again", "dry_run": True})
+        assert answer.status_code == 200, answer.text
 
         async def is_told() -> bool:
             told = (await http.get("/events?kind=action")).json()["events"]
@@ -289,6 +293,8 @@ async def use_command_line(stack: LockedStack) -> None:
     # they are rejected again
     await stack.baton("rejected", "replay", "--reason", rejects[0]["reason"], code=1)
 
+    shown = await stack.baton("offsets", "show", stack.names.kafka_group("default"), "--output", "json")
+    assert len(shown) == 2
     topic = stack.names.fragments(0)
     await stack.baton("kafka", "record", topic, "0", by="repairs")
     await stack.baton("kafka", "settings", topic, "retention.ms=700000", by="repairs")

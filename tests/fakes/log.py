@@ -9,7 +9,7 @@ between its two parts where the delivery has two; while `mute` is set, nothing a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -26,6 +26,7 @@ from shared.errors import KafkaUnavailable
 from shared.model.fragments import encode_marker
 from shared.model.group import GroupSettings
 from shared.model.head import Head
+from shared.model.start import Cut
 from tests.reference import Rec
 
 T = TypeVar("T")
@@ -77,7 +78,8 @@ class StoredStream:
 class InMemoryLog:
     """The broker of one group; `sessions` are the delivered ones, (stream, value), in order.
 
-    `wrong` collects what a commit must never do. `note(process, what, *details)` observes fences and commits.
+    `others`: the brokers of other groups, by group. `wrong` collects what a commit must never do.
+    `note(process, what, *details)` observes fences and commits.
     """
 
     settings: GroupSettings
@@ -88,6 +90,7 @@ class InMemoryLog:
     mute: bool = False
     commits: int = 0
     wrong: list[str] = field(default_factory=list)
+    others: dict[str, InMemoryLog] = field(default_factory=dict)
     note: Callable[..., None] = lambda process, what, *details: None
 
     def stored(self, stream: int) -> StoredStream:
@@ -377,6 +380,11 @@ class InMemoryStreamLog:
 
     def sink(self, stream: int) -> InMemorySink:
         return InMemorySink(self, stream)
+
+    async def delivered(self, cut: Cut, stream: int, start: int) -> AsyncIterator[bytes]:
+        broker = self.broker.others.get(cut.group)
+        for _, value in await self.call(lambda: list(broker.sessions) if broker is not None else []):
+            yield value
 
     async def ends(self, streams: Collection[int]) -> Mapping[int, int]:
         return await self.call(lambda: {n: self.broker.stored(n).end for n in streams})

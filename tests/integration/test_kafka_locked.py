@@ -90,6 +90,7 @@ class TestLog(LogContract):
         await ensure_topics(secured_kafka.root, topics, 1)
         for principal in ("producer", "consumer"):
             await secured_kafka.allow(principal, names)
+        await secured_kafka.allow("follower", names, user="consumer")
         return names
 
     @pytest.fixture

@@ -6,7 +6,9 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+import msgspec
 import pytest
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from services.consumer.adapters.kafka import clients as kafka_shared
@@ -21,10 +23,11 @@ from shared.kafka.heads import StoredHeads, read_heads
 from shared.model.group import DELIVERIES, Delivery, GroupSettings
 from shared.model.head import Head
 from shared.model.names import Names
+from shared.model.start import Cut
 from tests.integration.kafka_log_ground import RETENTION_MS, delivered
 from tests.log_contract import LogContract, commit, fragment, opened, read_to_end
 from tests.reference import Rec
-from tests.topics import Append, admin_client
+from tests.topics import Append, admin_client, records_of
 from tests.waiting import until
 
 
@@ -156,3 +159,23 @@ async def test_topics_have_the_required_settings(kafka: str, names: Names) -> No
     assert checkpoints["retention.ms"] == "-1"
     assert checkpoints["cleanup.policy"] == "delete"
     assert checkpoints["max.message.bytes"] == str(2 * 1024 * 1024)
+
+
+async def test_of_many_sessions_only_the_last_are_read(
+    kafka: str, names: Names, stream_log: KafkaStreamLog, append: Append
+) -> None:
+    """All that closed since the record before the start was appended, and not much more."""
+    await append(0, b"k", b'{"key":"k"}')
+    (record,) = await records_of(kafka, names.fragments(0), at_least=1)
+    closed = [*[record.timestamp - 1] * 900, *[record.timestamp] * 100]
+    async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
+        for number, closed_at in enumerate(closed):
+            value = b'{"stream":0,"closed_at":%d,"first_offset":%d}' % (closed_at, number)
+            last = await producer.send(names.sessions("default"), value, partition=0)
+        await last
+
+    found = [raw async for raw in stream_log.delivered(Cut("default", 9), 0, 1)]
+
+    offsets = [msgspec.json.decode(raw)["first_offset"] for raw in found]
+    assert offsets == list(range(offsets[0], 1_000))
+    assert 500 < offsets[0] <= 900

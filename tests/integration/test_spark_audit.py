@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from services.control.spark.audit.job import audit
 from services.control.spark.kafka.log import topic_id
 from shared.model.routing import initial_table
 from shared.model.sessions import parse_session
+from shared.model.start import GroupStart
 from tests.spark import Pipeline, fragment
 from tests.topics import records_of
 
@@ -88,6 +90,37 @@ async def test_an_honest_delivery_has_no_differences(
     assert found_in(result) == {}, result["examples"]
     assert (result["verdict"], result["left_out"]) == ("exact", [])
     assert result["lake_judged"] == len(sessions)
+
+
+async def test_a_group_that_follows_is_judged_from_its_start_without_what_others_hold(
+    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
+) -> None:
+    """What is covered belongs to the followed group's sessions; with one of these gone, the audit expects
+    its fragments here."""
+    first = Pipeline(kafka=kafka, namespace=namespace)
+    await first.create()
+    await first.send(_log(5, 1500))
+    sessions = await first.deliver_all()
+    starts = {stream: 150 + stream for stream in range(first.streams)}
+    reaching = [one for one, _ in sessions if one.first_offset < starts[one.stream] <= one.last_offset]
+    covered: dict[int, dict[str, int]] = {stream: {} for stream in starts}
+    for one in reaching:
+        covered[one.stream][one.key] = one.last_offset
+    chain = [GroupStart(follows="default", offsets=dict(starts))]
+    settings = msgspec.structs.replace(first.settings, gap_ms=5 * MINUTE, idle_ms=10 * MINUTE)
+    second = replace(first, group="second", settings=settings, chain=chain, covered=covered)
+    await second.create()
+    own = await second.deliver_all()
+
+    result = await asyncio.to_thread(audit, spark, second.request("audit", tmp_path))
+    unaware = replace(second, chain=[GroupStart(follows=None, offsets=dict(starts))])
+    wrong = await asyncio.to_thread(audit, spark, unaware.request("audit", tmp_path))
+
+    assert found_in(result) == {}, result["examples"]
+    assert result["delivered"] == result["expected"] == len(own) > 100
+    assert (result["verdict"], result["not_judged"], result["cut_streams"]) == ("exact", 0, 0)
+    assert len(reaching) > 5
+    assert found_in(wrong) != {}
 
 
 async def test_faults_of_the_table_are_found(

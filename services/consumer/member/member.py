@@ -195,7 +195,7 @@ class Member:
     async def _remake_group(self) -> None:
         """Creates the group's znodes again if ZooKeeper was reset while this member ran."""
         try:
-            await self.coordinator.ensure_group(self._context.settings)
+            await self.coordinator.ensure_group(self._context.settings, self._context.start)
         except (Unavailable, NotFound) as error:  # it may be reset once more meanwhile
             logger.warning("group not created", extra={"why": error.detail})
 

@@ -13,6 +13,7 @@ from services.consumer.stream.pause import GroupPause
 from services.consumer.stream.warm_clients import WarmClients
 from shared.model.group import GroupSettings
 from shared.model.head import Head
+from shared.model.start import GroupStart
 
 Ask = Callable[[Head], Awaitable[Stream | None]]
 """Asks the owner before this one for a bundle of exactly that head."""
@@ -21,7 +22,8 @@ Ask = Callable[[Head], Awaitable[Stream | None]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupContext:
     """What all workers of a member share. `now_s`: monotonic seconds; `wall_ms`: the wall clock; `uniform`: a
-    random number between 0 and 1, which spreads retries; `pause`: whether an operator has paused the group.
+    random number between 0 and 1, which spreads retries; `pause`: whether an operator has paused the group;
+    `chain`: the group's start, that of the group it follows, and so on.
     """
 
     group: str
@@ -32,6 +34,12 @@ class GroupContext:
     wall_ms: Callable[[], int]
     uniform: Callable[[], float] = random.random
     pause: GroupPause = field(default_factory=GroupPause)
+    chain: Sequence[GroupStart] = ()
+
+    @property
+    def start(self) -> GroupStart | None:
+        """The group's own start, None if it begins where the log does."""
+        return self.chain[0] if self.chain else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

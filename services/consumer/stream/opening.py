@@ -14,6 +14,7 @@ from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import Start
 from services.consumer.core.handover.rules import is_valid
 from services.consumer.stream.context import Claimed, GroupContext
+from services.consumer.stream.first_opening import start_of_group
 from shared.errors import KafkaUnavailable, StaleEpoch
 from shared.model.head import Head
 
@@ -66,6 +67,9 @@ class Opening:
             return opening.result()
         finally:
             opening.cancel()
+
+    def _note_step(self) -> None:
+        self._steps += 1
 
     @property
     def _progress(self) -> tuple[int, int]:
@@ -144,13 +148,16 @@ class Opening:
 
     async def _from_checkpoint(self, head: Head) -> Stream:
         context = self._context
+        checkpoint = None
+        if not head.seq:  # nobody has committed yet
+            checkpoint = await start_of_group(self._stream, head, context, self._note_step)
         return Stream(
             group=context.group,
             stream=self._stream,
             epoch=self._epoch,
             settings=context.settings,
             limits=context.limits,
-            checkpoint=await self.sink.load(head),
+            checkpoint=await self.sink.load(head) if checkpoint is None else checkpoint,
             now_s=self._first_commit_s(),
         )
 

@@ -33,6 +33,7 @@ class SparkPlace:
             "group_settings": submission.settings,
             "streams": submission.streams,
             "stream_table": submission.stream_table,
+            "chain": submission.chain,
             "timeout_s": run.timeout_s,
             "driver": str(driver),
             "idle_s": idle_s,

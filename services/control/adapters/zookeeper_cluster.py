@@ -30,6 +30,7 @@ from shared.model.cluster import (
 from shared.model.group import parse_group_settings
 from shared.model.names import Names
 from shared.model.routing import StreamTable, parse_table
+from shared.model.start import parse_aliases, parse_start
 from shared.zookeeper.unreadable import UnreadableZnodes
 from shared.zookeeper.znodes import Znodes
 
@@ -93,9 +94,13 @@ class ZooKeeperCluster:
             groups[group] = Group(
                 settings=await self._tree.value(names.group(group), parse_group_settings),
                 view=await self._read_view(group, count),
+                start=await self._tree.value(names.start(group), parse_start),
             )
         text = self._table.text if self._table else ""
-        return Cluster(count=count, stream_table=text, groups=groups, producers=producers)
+        aliases = await self._tree.value(names.aliases, parse_aliases)
+        return Cluster(
+            count=count, stream_table=text, groups=groups, producers=producers, aliases=aliases or {}
+        )
 
     async def _read_view(self, group: str, count: int) -> View:
         names = self._names

@@ -17,6 +17,7 @@ from services.control.core.producer_rates import ProducerRate
 from shared.model.cluster import ProducerNode, View
 from shared.model.group import GroupSettings
 from shared.model.head import Head
+from shared.model.start import MAX_CHAIN, GroupStart
 
 StreamState = Literal["unowned", "opening", "replaying", "running", "retrying", "stopping", "rewind"]
 
@@ -84,23 +85,37 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """One group in ZooKeeper; `settings` is None before its first member has written them."""
+    """One group in ZooKeeper; `settings` is None before its first member has written them.
+
+    `start`: of a group that control made; None for one that begins where the log does.
+    """
 
     settings: GroupSettings | None
     view: View
+    start: GroupStart | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """Everything in ZooKeeper; `count` is the number of streams, 0 without a stream table.
 
-    `stream_table`: the JSON of the last table that could be read, as it is stored.
+    `stream_table`: the JSON of the last table that could be read, as it is stored. `aliases`: alias → group.
     """
 
     count: int = 0
     stream_table: str = ""
     groups: Mapping[str, Group] = field(default_factory=dict)
     producers: Mapping[str, ProducerNode] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    def chain(self, group: str) -> list[GroupStart]:
+        """The group's start, that of the group it follows, and so on; empty for a group without a start."""
+        chain: list[GroupStart] = []
+        found = self.groups.get(group)
+        while found is not None and found.start is not None and len(chain) < MAX_CHAIN:
+            chain.append(found.start)
+            found = self.groups.get(found.start.follows or "")
+        return chain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,3 +148,10 @@ class Observed:
     answers: Answers = Answers()
     producer_rates: Mapping[str, ProducerRate] = field(default_factory=dict)
     ownership_history: OwnershipHistory = field(default_factory=OwnershipHistory)
+
+    def begin(self, group: str, stream: int) -> int:
+        """Where the group begins to read a stream of which it has no head."""
+        found, first = self.cluster.groups.get(group), self.offsets.first.get(stream, 0)
+        if found is None or found.start is None:
+            return first
+        return max(first, found.start.offsets.get(stream) or 0)

@@ -127,6 +127,25 @@ def begin(
     )
 
 
+def done_at_once(wish: Wish, operation_id: str, at_ms: int, *, who: str, reason: str) -> Operation:
+    """An operation that moves nothing, after its effect was made."""
+    return Operation(
+        **{name: getattr(wish, name) for name in Wish.__struct_fields__},
+        id=operation_id,
+        who=who,
+        reason=reason,
+        state="done",
+        moves=[],
+        done=0,
+        total=0,
+        sessions=0,
+        bytes=0,
+        why="",
+        since=at_ms,
+        ended_at=at_ms,
+    )
+
+
 def follow(operation: Operation, now: Situation, *, at_ms: int, age_ms: float, limit_ms: float) -> Operation:
     """The operation, updated from this situation; it fails if it is not done within `limit_ms`.
 
@@ -224,10 +243,10 @@ def _is_visible(operation: Operation, view: View) -> bool:
         case "undrain":
             node = view.members.get(operation.member or "")
             return node is not None and node.state == "active"
-        case "pause":
-            return view.pause is not None
-        case "resume":
-            return view.pause is None
+        case "pause" | "resume":
+            return (operation.kind == "pause") == (view.pause is not None)
+        case "rewind" | "promote":
+            return True
 
 
 def _goal_missed(operation: Operation, now: Situation) -> list[str]:

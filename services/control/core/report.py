@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from services.control.core.burrow import Sample
+from services.control.core.groups import aliases_of
 from services.control.core.lag_history import UNKNOWN, Trend
 from services.control.core.observed import Group, MemberStatus, Observed, StreamState, StreamStatus
 from services.control.core.rows import (
@@ -57,7 +58,7 @@ def samples_for(observed: Observed, group: str, at_ms: int) -> list[tuple[int, S
         if end is None:
             continue
         head = heads.get(stream)
-        position = head.position if head else observed.offsets.first.get(stream, 0)
+        position = head.position if head else observed.begin(group, stream)
         commit = (head.epoch, head.seq) if head else (0, 0)
         samples.append((stream, Sample(at_ms=at_ms, position=position, end=end, commit=commit)))
     return samples
@@ -84,6 +85,8 @@ def report_on(observed: Observed, trends: Mapping[str, Mapping[int, Trend]]) -> 
                 streams=observed.cluster.count,
                 lag=sum(row.lag for row in streams[name]),
                 paused=group.view.pause,
+                follows=group.start.follows if group.start is not None else None,
+                aliases=aliases_of(name, observed.cluster.aliases),
             )
             for name, group in sorted(observed.cluster.groups.items())
         ],
@@ -183,8 +186,8 @@ def _stream_row(observed: Observed, known: _Known, stream: int, trend: Trend) ->
     claim, node = known.view.claims.get(stream), known.view.node(stream)
     head, reported = known.heads.get(stream), known.reported.get(stream)
     fresh = known.fresh(stream)
-    first = observed.offsets.first.get(stream, 0)
-    position = head.position if head else first
+    begin = observed.begin(known.group, stream)
+    position = head.position if head else begin
     end = observed.offsets.end.get(stream, position)
     # a claimed stream without a report of its epoch is opening: its owner has not answered since the claim
     state: StreamState = "unowned" if claim is None else reported.state if reported else "opening"
@@ -199,7 +202,7 @@ def _stream_row(observed: Observed, known: _Known, stream: int, trend: Trend) ->
         lag=max(0, end - position),
         lag_ms=trend.lag_ms,
         rate=trend.rate,
-        safe_offset=head.safe_offset if head else first,
+        safe_offset=head.safe_offset if head else begin,
         open_sessions=fresh.open_sessions if fresh else None,
         state_bytes=fresh.state_bytes if fresh else None,
         # the owner knows at once; the history needs a window to notice

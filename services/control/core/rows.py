@@ -128,6 +128,8 @@ class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
     streams: Annotated[int, Meta(description="number of streams")]
     lag: int
     paused: Annotated[PauseNode | None, Meta(description="who paused it, when and why; null: it is not")]
+    follows: Annotated[str | None, Meta(description="the group that it follows")]
+    aliases: Annotated[list[str], Meta(description="its other names, sorted")]
 
 
 class PlanRow(msgspec.Struct, frozen=True, kw_only=True):

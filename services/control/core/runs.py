@@ -18,6 +18,7 @@ from msgspec import Meta
 from services.control.core.causes import NOBODY, Cause
 from shared.errors import Conflict, InvariantBroken, NotFound
 from shared.model.group import GroupSettings
+from shared.model.start import GroupStart
 
 RunState = Literal["starting", "running", "succeeded", "failed", "cancelled"]
 ENDED: frozenset[RunState] = frozenset({"succeeded", "failed", "cancelled"})
@@ -56,7 +57,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """A run that a user asks for: a job with complete parameters, and the group that it works on.
 
     `settings` and `streams` are the group's; `timeout_s` can only shorten the limit of all runs.
-    `stream_table`: its JSON, or "".
+    `stream_table`: its JSON, or "". `chain`: the group's start, that of the group it follows, and so on.
     """
 
     job: str
@@ -65,6 +66,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     settings: GroupSettings
     streams: int
     stream_table: str = ""
+    chain: list[GroupStart] = []
     timeout_s: float | None = None
     scheduled: ScheduledFor | None = None
     cause: Cause = NOBODY

@@ -15,7 +15,7 @@ from msgspec import Meta
 from shared.errors import Conflict, NotFound
 from shared.model.cluster import View
 
-Kind = Literal["move", "unpin", "drain", "undrain", "rebalance", "pause", "resume"]
+Kind = Literal["move", "unpin", "drain", "undrain", "rebalance", "pause", "resume", "rewind", "promote"]
 
 
 class UnknownMember(NotFound):
@@ -36,7 +36,13 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind
     group: str
     stream: Annotated[int | None, Meta(description="of a move or unpin")] = None
-    to: Annotated[str | None, Meta(description="of a move: the member that gets the stream")] = None
+    to: Annotated[
+        str | None,
+        Meta(
+            description="of a move: the member that gets the stream; of a rewind: the new group; "
+            "of a promotion: the alias"
+        ),
+    ] = None
     member: Annotated[str | None, Meta(description="of a drain or undrain")] = None
 
 

@@ -16,7 +16,7 @@ import prometheus_client
 from fastapi import Depends, FastAPI
 
 from services.control.core.freshness import FreshnessRow
-from services.control.http.api import cluster, events, jobs, login, lookup, streams, tables
+from services.control.http.api import cluster, events, groups, jobs, login, lookup, streams, tables
 from services.control.http.api import history as history_api
 from services.control.http.api import operations as operations_api
 from services.control.http.api import problems as problems_api
@@ -29,6 +29,7 @@ from services.control.http.api.openapi import complete_document
 from services.control.http.api.pages import BAD_QUERY, MISDIRECTED, REFUSED
 from services.control.http.console.action_pages import ActionPages, action_pages_routes
 from services.control.http.console.assets import Assets
+from services.control.http.console.groups import group_page_routes
 from services.control.http.console.job_pages import JobPages, job_pages_routes
 from services.control.http.console.live import LiveHub
 from services.control.http.console.look_up import look_up_routes
@@ -39,6 +40,7 @@ from services.control.http.console.routes import Console, console_routes
 from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
+from services.control.live.groups import Groups
 from services.control.live.history import History
 from services.control.live.lookup import LookUp
 from services.control.live.operations import Operations
@@ -51,8 +53,8 @@ from shared.service.api_docs import NO_DOCS, install_docs
 from shared.service.http import HeadAnswers, install_health, install_problems
 
 RESOURCES: Final = (
-    *(streams, cluster, events, operations_api, jobs, tables, lookup, login, history_api, problems_api),
-    queues_api,
+    *(streams, cluster, events, operations_api, groups, jobs, tables, lookup, login, history_api),
+    *(problems_api, queues_api),
 )
 
 
@@ -64,6 +66,7 @@ class Parts:
     feed: EventFeed
     hub: LiveHub
     operations: Operations
+    groups: Groups
     actions: Actions
     runner: JobRunner
     lake: TableSource
@@ -103,11 +106,12 @@ def create_app(parts: Parts, *, hosts: Iterable[str], access: Access) -> FastAPI
     app.include_router(streams.streams_routes(parts.view))
     app.include_router(cluster.cluster_routes(parts.view))
     app.include_router(events.events_routes(parts.feed, parts.view.check_group))
-    app.include_router(operations_api.operations_routes(parts.operations))
+    app.include_router(operations_api.operations_routes(parts.operations, parts.groups))
+    app.include_router(groups.groups_routes(parts.groups))
     app.include_router(jobs.jobs_routes(parts.view, parts.runner, parts.actions))
     app.include_router(jobs.runs_routes(parts.runner, parts.actions))
     app.include_router(jobs.schedules_routes(parts.scheduler))
-    app.include_router(tables.tables_routes(parts.lake, parts.freshness))
+    app.include_router(tables.tables_routes(parts.lake, parts.freshness, parts.view.named))
     app.include_router(lookup.lookup_routes(parts.look_up))
     app.include_router(history_api.history_routes(parts.history))
     app.include_router(problems_api.problems_routes(parts.problems))
@@ -129,13 +133,14 @@ def _install_console(app: FastAPI, parts: Parts, assets: Assets, *, is_read_only
         parts.history,
         parts.problems,
         parts.look_up,
-        Pages(assets),
+        Pages(assets, parts.view.named),
         queues=parts.queues.known,
         is_read_only=is_read_only,
     )
     app.include_router(console_routes(console, assets))
     app.include_router(overview_routes(console, parts.runner))
     app.include_router(look_up_routes(console))
+    app.include_router(group_page_routes(console, parts.groups))
     app.include_router(
         job_pages_routes(console, JobPages(console, parts.runner, parts.scheduler, parts.actions))
     )

@@ -7,11 +7,10 @@ source fails, its last good reading is served, `stale_ms` grows, and `/readyz` c
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -28,15 +27,16 @@ from services.control.core.report import (
     totals_of,
 )
 from services.control.core.rows import PlanRow, StreamDetail
+from services.control.live.reading import Reading
 from services.control.ports import ClusterSource, MemberSource, OffsetSource, ProducerSource
-from shared.errors import BatonError, KafkaUnavailable, NotFound, Unavailable, ZooKeeperUnavailable
+from shared.errors import KafkaUnavailable, NotFound, ZooKeeperUnavailable
 from shared.model.names import Names
+from shared.model.start import GroupStart
 
 PATIENCE_S = 5.0
 """`/readyz` complains about a source whose last good reading is older than this plus four refreshes."""
 
 T = TypeVar("T")
-logger = logging.getLogger(__name__)
 
 
 class UnknownGroup(NotFound):
@@ -97,18 +97,19 @@ class ClusterView:
         self._refresh_s = refresh_s
         self._window_ms = int(status_window_s * 1000)
         self._clock = clock
-        self._cluster = _Reading("ZooKeeper", Cluster(), cluster.read, clock)
-        self._offsets = _Reading("Kafka", Offsets(), lambda: self._read_offsets(offsets), clock)
-        self._answers = _Reading("the members", Answers(), lambda: self._read_members(members), clock)
+        self._cluster = Reading("ZooKeeper", Cluster(), cluster.read, clock)
+        self._offsets = Reading("Kafka", Offsets(), lambda: self._read_offsets(offsets), clock)
+        self._answers = Reading("the members", Answers(), lambda: self._read_members(members), clock)
         self._histories: dict[str, LagHistory] = {}
         self._trends: dict[str, dict[int, Trend]] = {}
         self._judged_at: float | None = None
-        self._producers = _Reading(
+        self._producers = Reading(
             "the producers", dict[str, ProducerCounts](), lambda: self._read_producers(producers), clock
         )
         self._producer_history = ProducerRates()
         self._producer_rates: dict[str, ProducerRate] = {}
         self._rated_at: float | None = None
+        self._composing = asyncio.Lock()
         self._served = _serve(Observed(), report_on(Observed(), {}), has_cluster=False)
 
     def __repr__(self) -> str:
@@ -126,6 +127,11 @@ class ClusterView:
         """Reads every source once, then composes what is served."""
         for reading in self._readings:
             await reading.step()
+        await self._compose()
+
+    async def look_again(self) -> None:
+        """Reads the cluster once more, so that what was just written is served."""
+        await self._cluster.step()
         await self._compose()
 
     def served(self, *, with_offsets: bool = True) -> Served:
@@ -153,6 +159,18 @@ class ClusterView:
         """The group in ZooKeeper. Raises UnknownGroup, Unavailable."""
         return _of_group(self.served(with_offsets=False).observed.cluster.groups, group)
 
+    def chain(self, group: str) -> list[GroupStart]:
+        """The group's start, that of the group it follows, and so on. Raises Unavailable."""
+        return self.served(with_offsets=False).observed.cluster.chain(group)
+
+    def named(self, name: str) -> str:
+        """The group that an alias names; any other name as it is. Raises Unavailable."""
+        return self.aliases().get(name, name)
+
+    def aliases(self) -> Mapping[str, str]:
+        """The other names of groups, alias → group. Raises Unavailable."""
+        return self.served(with_offsets=False).observed.cluster.aliases
+
     def stream_table(self) -> str:
         """The JSON of the stream table; "" without one. Raises Unavailable."""
         return self.served(with_offsets=False).observed.cluster.stream_table
@@ -178,7 +196,7 @@ class ClusterView:
     @property
     def _readings(
         self,
-    ) -> tuple[_Reading[Cluster], _Reading[Offsets], _Reading[Answers], _Reading[dict[str, ProducerCounts]]]:
+    ) -> tuple[Reading[Cluster], Reading[Offsets], Reading[Answers], Reading[dict[str, ProducerCounts]]]:
         return (self._cluster, self._offsets, self._answers, self._producers)
 
     async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
@@ -200,6 +218,10 @@ class ClusterView:
         return await source.read(self._cluster.value.producers)
 
     async def _compose(self) -> None:
+        async with self._composing:  # an older reading must not replace a newer one
+            await self._compose_alone()
+
+    async def _compose_alone(self) -> None:
         if self._producers.read_at != self._rated_at:
             self._producer_rates = self._producer_history.observe(self._producers.value)
             self._rated_at = self._producers.read_at
@@ -229,40 +251,6 @@ class ClusterView:
             group: history.observe(samples_for(observed, group, at_ms))
             for group, history in self._histories.items()
         }
-
-
-@dataclass(slots=True)
-class _Reading(Generic[T]):
-    """The last good value of one source, and when it was read."""
-
-    name: str
-    value: T
-    read: Callable[[], Awaitable[T]]
-    clock: Callable[[], float]
-    read_at: float | None = None
-    error: str = "it has not been read yet"
-
-    async def step(self) -> None:
-        """Reads once. A failure keeps the last value and is logged once."""
-        try:
-            self.value = await self.read()
-        except BatonError as error:
-            # once per reason: a source that stays away fails twice a second
-            if self.error != error.detail:
-                level = logging.WARNING if isinstance(error, Unavailable) else logging.ERROR
-                logger.log(level, "source unread", extra={"source": self.name, "why": error.detail})
-            self.error = error.detail
-        else:
-            self.read_at = self.clock()
-            self.error = ""
-
-    def is_late(self, patience_s: float) -> bool:
-        """Whether there is no reading that is younger than that."""
-        return self.read_at is None or self.clock() - self.read_at > patience_s
-
-    def complaint(self) -> str:
-        """What is wrong, in one sentence."""
-        return f"{self.name} cannot be read: {self.error or 'no answer yet'}"
 
 
 def _of_group(values: Mapping[str, T], group: str) -> T:

@@ -65,7 +65,11 @@ class LookUp:
     async def key(
         self, group: str, key: str, *, limit: int, after: str = "", with_data: bool = False
     ) -> KeyRow:
-        """The key. Raises UnknownGroup, TableChanged, QueryInvalid (a wrong `after`), Unavailable."""
+        """The key, in a group or the one that an alias names.
+
+        Raises UnknownGroup, TableChanged, QueryInvalid (a wrong `after`), Unavailable.
+        """
+        group = self._view.named(group)
         slot, row = slot_for(key.encode()), self._stream_of(group, key)
         (held, why), finished = await asyncio.gather(
             self._asked(

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from services.control.core.causes import Cause
 from services.control.core.forecasts import (
@@ -30,6 +30,7 @@ from services.control.core.operations import (
     cancelled,
     check_alone,
     check_cancel,
+    done_at_once,
     failed,
     follow,
     surplus,
@@ -118,6 +119,26 @@ class Operations:
             self._note(operation, cause.request)
         self._actions.report_operation(operation, cause)
         logger.info("operation started", extra={"operation": operation.id, "wish": wish})
+        return operation
+
+    async def carry_out(self, wish: Wish, cause: Cause, effect: Callable[[], Awaitable[None]]) -> Operation:
+        """The operation of an effect that is complete once it was made; for a repeated request the one that
+        made it.
+
+        Raises what `effect` raises; KeyReused, ZooKeeperUnavailable.
+        """
+        async with self._changing:
+            await self._learn()
+            if cause.key in self._known:
+                cause.check_same(self._requests[cause.key])
+                return self._known[cause.key]
+        await effect()  # it may take long, and is in nobody's way
+        async with self._changing:
+            name = cause.key or secrets.token_hex(6)
+            operation = done_at_once(wish, name, self._wall_ms(), who=cause.who, reason=cause.reason)
+            await self._store.create(OperationNode(operation=operation, request=cause.request))
+            self._note(operation, cause.request)
+        self._actions.report_operation(operation, cause)
         return operation
 
     async def cancel(self, operation_id: str, cause: Cause) -> Operation:

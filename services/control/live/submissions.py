@@ -30,6 +30,7 @@ def submission_for(
     """
     known = job_named(job)
     values = parse_parameters(known, parameters, CHECKS.get(known.name, lambda values: []))
+    group = view.named(group)
     found = view.group(group)
     if found.settings is None:
         raise UnknownGroup(f"group {group!r} has no settings: no member of it has ever started")
@@ -40,6 +41,7 @@ def submission_for(
         settings=found.settings,
         streams=found.view.count,
         stream_table=view.stream_table(),
+        chain=view.chain(group),
         timeout_s=timeout_s,
         scheduled=scheduled,
         cause=cause,

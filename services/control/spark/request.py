@@ -15,6 +15,7 @@ from shared.errors import InvalidInput
 from shared.kafka.access import Kafka
 from shared.model.group import GroupSettings
 from shared.model.names import Names
+from shared.model.start import GroupStart
 from shared.zookeeper.access import LOCKED
 
 Result = dict[str, Any]
@@ -49,6 +50,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One run of one job. `lake`: folder or URL of the Delta tables; `jars`: folders of Spark's jars.
 
+    `chain`: the group's start, that of the group it follows, and so on.
     `stream_table`: the JSON of the stream table as ZooKeeper has it, or "" if control has not read one.
     Without `zookeeper` the run takes no lock. `driver`: the folder of the driver that is started for this
     run; after the run it waits `idle_s` for others. Without `driver` it works in the run's folder, and ends
@@ -63,6 +65,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     group_settings: GroupSettings
     streams: int
     stream_table: str = ""
+    chain: list[GroupStart] = []
     parameters: dict[str, Any] = {}
     namespace: str = ""
     master: str = "local[2]"

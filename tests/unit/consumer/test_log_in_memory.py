@@ -19,7 +19,9 @@ class TestInMemoryLog(LogContract, LostLogContract):
     @pytest.fixture
     def stream_log(self) -> InMemoryStreamLog:
         clock = itertools.count(1_000)
-        return InMemoryStreamLog(InMemoryLog(SETTINGS, now_ms=lambda: next(clock)))
+        broker = InMemoryLog(SETTINGS, now_ms=lambda: next(clock))
+        broker.others["default"] = broker
+        return InMemoryStreamLog(broker)
 
     @pytest.fixture
     def append(self, stream_log: InMemoryStreamLog) -> Append:

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from services.control.http.api.operations import operations_routes
 from shared.service.http import install_problems
+from tests.unit.control.groups_world import groups_over
 from tests.unit.control.operators_world import OperatorsWorld
 
 MOVE: dict[str, Any] = {"kind": "move", "stream": 0, "to": "b"}
@@ -31,7 +32,9 @@ class Desk(OperatorsWorld):
     def _face(self) -> httpx.AsyncClient:
         app = FastAPI()
         install_problems(app)
-        app.include_router(operations_routes(self.operations))
+        app.include_router(
+            operations_routes(self.operations, groups_over(self.view, self.operations, self.znodes))
+        )
         return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control")
 
     async def post(self, *, key: str = "", **body: Any) -> httpx.Response:

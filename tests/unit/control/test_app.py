@@ -38,6 +38,7 @@ from services.control.tables.sessions import LakeSessions
 from shared.model.events import Event, encode_event
 from shared.model.group import GroupSettings
 from shared.model.routing import initial_table
+from tests.unit.control.groups_world import groups_over
 from tests.unit.control.looked_up import InMemoryOwners, InMemoryRecords
 from tests.unit.control.operators_world import OperatorsWorld
 from tests.unit.control.sources import Sources, small_baton
@@ -182,6 +183,7 @@ def app_on(
         feed=feed,
         hub=LiveHub(scene_of(view, problems, now_ms, queues=queues.known), feed, every_s=paint_s, work=work),
         operations=operations,
+        groups=groups_over(view, operations, spare.znodes),
         actions=actions or spare.actions,
         runner=runner,
         lake=tables,

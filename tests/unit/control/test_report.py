@@ -12,6 +12,7 @@ from services.control.core.producer_rates import ProducerRate
 from services.control.core.report import report_on, samples_for, stream_detail, totals_of
 from services.control.core.rows import StreamRow
 from shared.model.names import DEFAULT_GROUP
+from shared.model.start import GroupStart
 from tests.unit.control.sources import head, small_baton
 
 
@@ -61,6 +62,18 @@ def test_a_stream_without_a_head_begins_where_its_log_begins(observed: Observed)
 
     assert (row.owner, row.epoch, row.state) == (None, 0, "unowned")
     assert (row.position, row.safe_offset, row.lag) == (40, 40, 60)
+
+
+def test_a_stream_without_a_head_begins_at_its_groups_start(observed: Observed) -> None:
+    """What lies below is current in the followed group, and is not lag."""
+    start = GroupStart(follows="first", offsets={2: 10, 3: 70})
+    group = replace(observed.cluster.groups[DEFAULT_GROUP], start=start)
+    cluster = replace(observed.cluster, groups={DEFAULT_GROUP: group})
+    offsets = Offsets(first={2: 40, 3: 40}, end={2: 100, 3: 100})
+    known = Observed(cluster=cluster, offsets=offsets)
+
+    assert [(row.position, row.lag) for row in rows_of(known)[2:4]] == [(40, 60), (70, 30)]
+    assert dict(samples_for(known, DEFAULT_GROUP, 1))[3].position == 70
 
 
 def test_lag_is_never_negative(observed: Observed) -> None:

@@ -84,7 +84,7 @@ async def test_every_role_may_do_what_the_table_says(tmp_path: Path) -> None:
     """Reading needs `view`, what acts `operate`, deleting for good `admin`; probes and styles nothing."""
     app = await app_with(await access_to(tmp_path))
     admin_only = {("POST", "/jobs/maintain/runs"), ("POST", "/console/jobs/maintain/runs")}
-    admin_only |= {("POST", "/queues/1/purge"), ("POST", "/console/queues/1/purge")}
+    admin_only |= {("POST", "/queues/1/purge"), ("POST", "/console/queues/1/purge"), ("DELETE", "/groups/1")}
 
     for (method, path), role in itertools.product(calls_of(app), [None, *ROLES]):
         if path in OPEN or path.startswith(FILES):

@@ -9,6 +9,7 @@ import io
 import json
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -64,6 +65,22 @@ async def test_the_list_says_what_each_table_holds(http: httpx.AsyncClient, lake
     assert sessions["committed_at"] == table.history(1)[0]["timestamp"]
     assert sessions["partitioned_by"] == ["group", "day"]
     assert {"name": "data", "type": "array<string>"} in sessions["columns"]
+
+
+async def test_a_filter_by_group_takes_aliases(lake: Path) -> None:
+    """A name that is both means the group that it is an alias of, as it does to jobs."""
+    sources = small_baton()
+    sources.cluster.cluster = replace(
+        sources.cluster.cluster, aliases={"live": "default", "default": "other"}
+    )
+    app = await app_of(sources, InMemoryRunner(), lake=str(lake))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control") as client:
+        rows = {
+            name: len((await client.get("/tables/reports/periods", params={name: value})).json()["rows"])
+            for name, value in (("group", "live"), ("group.eq", "default"), ("group.ne", "other"))
+        }
+
+    assert rows == {"group": 1, "group.eq": 0, "group.ne": 1}
 
 
 async def test_a_lake_that_is_not_there_yet_has_no_tables() -> None:

@@ -20,12 +20,12 @@ numbers = st.integers(0, BIG)
 
 
 @given(
-    values=st.lists(numbers, min_size=7, max_size=7),
-    counts=st.lists(numbers, min_size=9, max_size=9),
+    values=st.lists(numbers, min_size=8, max_size=8),
+    counts=st.lists(numbers, min_size=10, max_size=10),
 )
 def test_a_head_is_read_as_it_was_committed_and_fits_kafka(values: list[int], counts: list[int]) -> None:
     """Kafka accepts at most 4,096 bytes of offset metadata."""
-    epoch, seq, w, a, ck, last, safe = values
+    epoch, seq, w, a, ck, last, safe, oldest = values
     head = Head(
         epoch=epoch,
         seq=seq,
@@ -35,6 +35,7 @@ def test_a_head_is_read_as_it_was_committed_and_fits_kafka(values: list[int], co
         a=a,
         checkpoint_from=ck,
         newest=last,
+        oldest=oldest,
         counts=Counts(**dict(zip(Counts.__struct_fields__, counts, strict=True))),
     )
 
@@ -55,12 +56,15 @@ def test_the_head_has_the_fields_of_the_protocol() -> None:
 
 def test_a_head_says_how_to_recognize_the_log_and_which_it_is() -> None:
     """Versions that do not know these fields ignore them, and write heads without them."""
-    head = Head(epoch=3, seq=9, position=12, safe_offset=4, appended=1_700_000_000_000, log=52)
+    head = Head(epoch=3, seq=9, position=12, safe_offset=4, appended=1_700_000_000_000, log=52, oldest=-1)
     older = '{"epoch":3,"seq":9,"position":12,"W":-1,"A":-1,"ck":-1,"last":-1,"counts":{}}'
 
-    assert json.loads(head.metadata()).items() >= {"appended": 1_700_000_000_000, "log": 52}.items()
+    assert (
+        json.loads(head.metadata()).items()
+        >= {"appended": 1_700_000_000_000, "log": 52, "oldest": -1}.items()
+    )
     assert parse_head(4, head.metadata()) == head
-    assert parse_head(4, older) == msgspec.structs.replace(head, appended=-1, log=0)
+    assert parse_head(4, older) == msgspec.structs.replace(head, appended=-1, log=0, oldest=None)
 
 
 @pytest.mark.parametrize("metadata", ["", "{}", "none", '{"epoch":1}'])

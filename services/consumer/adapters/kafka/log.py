@@ -3,16 +3,21 @@ clients."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
+from functools import partial
 
 from services.consumer.adapters.kafka.clients import SharedClients
 from services.consumer.adapters.kafka.sink import KafkaSessionSink
 from services.consumer.adapters.kafka.source import KafkaFragmentReader
 from services.consumer.ports import FragmentReader, SessionSink
 from shared.kafka.access import Kafka
-from shared.kafka.offsets import LATEST, list_known_offsets
+from shared.kafka.catalog import count_partitions, is_missing
+from shared.kafka.delivered import ClosedAt, append_time, find_since, first_closed
+from shared.kafka.offsets import EARLIEST, LATEST, list_known_offsets, list_offsets
+from shared.kafka.ranges import read_range
 from shared.model.group import GroupSettings
 from shared.model.names import Names
+from shared.model.start import Cut
 
 
 class KafkaStreamLog:
@@ -36,6 +41,29 @@ class KafkaStreamLog:
 
     def sink(self, stream: int) -> SessionSink:
         return KafkaSessionSink(self._shared, stream, self._settings, self._session_partitions)
+
+    async def delivered(self, cut: Cut, stream: int, start: int) -> AsyncIterator[bytes]:
+        cluster, topic = self._shared.cluster, self._names.sessions(cut.group)
+        if await is_missing(cluster, topic):
+            return  # no member of that group has ever run
+        partition = topic, stream % await count_partitions(cluster, topic)
+        first = (await list_offsets(cluster, [partition], EARLIEST))[partition]
+        # not only what is decided: the sessions of a commit may be undecided when its head is not any more
+        end = (await list_offsets(cluster, [partition], LATEST))[partition]
+        since = await self._append_time_before(stream, start)
+        if since is not None:  # what reaches the start closed after that
+            probe = partial(first_closed, cluster, partition, stream)
+            first = await find_since(probe, first, end, ClosedAt(cut.log, since))
+        async for record in read_range(cluster, partition, first, end - 1, is_committed=True):
+            yield record.value or b""
+
+    async def _append_time_before(self, stream: int, offset: int) -> int | None:
+        """The append time (ms) of the record before this offset, or of the first one left after it; None if
+        the log ends before it.
+        """
+        cluster, log = self._shared.cluster, (self._names.fragments(stream), 0)
+        end = (await list_offsets(cluster, [log], LATEST))[log]
+        return await append_time(cluster, log, max(0, offset - 1), end)
 
     async def ends(self, streams: Collection[int]) -> Mapping[int, int]:
         logs = {stream: (self._names.fragments(stream), 0) for stream in streams}

@@ -19,6 +19,7 @@ from shared.errors import ZooKeeperUnavailable
 from shared.model.cluster import UNREADABLE_CLAIM, ClaimNode, MemberNode, StreamNode, View
 from shared.model.group import GroupSettings
 from shared.model.names import Names
+from shared.model.start import GroupStart
 from shared.zookeeper.znodes import Check, Create, Delete, Operation, Set, Znode, Znodes, ZooKeeperSession
 
 _encode = msgspec.json.encode
@@ -106,9 +107,11 @@ class ZooKeeperCoordinator:
         """How many znodes of the group could not be decoded when they were last read."""
         return len(self._mirror.unreadable)
 
-    async def ensure_group(self, settings: GroupSettings) -> None:
-        """Creates the group's znodes where they are missing. Raises InvalidInput, ZooKeeperUnavailable."""
-        await create_group(self._zookeeper, self._names, self.group, settings)
+    async def ensure_group(self, settings: GroupSettings, start: GroupStart | None = None) -> GroupSettings:
+        """Creates the group's znodes where they are missing; returns its settings. Raises InvalidInput,
+        ZooKeeperUnavailable.
+        """
+        return await create_group(self._zookeeper, self._names, self.group, settings, start)
 
     async def join(self, node: MemberNode) -> None:
         """Creates this member's node in the present ZooKeeper session, or updates its data."""

@@ -5,14 +5,24 @@ from __future__ import annotations
 from shared.errors import InvalidInput, ZooKeeperUnavailable
 from shared.model.group import GroupSettings, parse_group_settings
 from shared.model.names import Names
+from shared.model.start import GroupStart
 from shared.zookeeper.unreadable import UnreadableZnodes
 from shared.zookeeper.znodes import Znodes
 
 
-async def create_group(zookeeper: Znodes, names: Names, group: str, settings: GroupSettings) -> None:
-    """Creates what is missing, at every member's start.
+async def create_group(
+    zookeeper: Znodes,
+    names: Names,
+    group: str,
+    settings: GroupSettings,
+    start: GroupStart | None = None,
+) -> GroupSettings:
+    """Creates what is missing, at every member's start; returns the group's settings.
 
-    Raises InvalidInput if the group has other settings; ZooKeeperUnavailable also if they are unreadable.
+    Control makes the groups that follow others, with the settings that an operator asked for: there only what
+    differs from the defaults must be the same. `start`: the group's, as this member knows it from before
+    ZooKeeper was reset. Raises InvalidInput if the group has other settings;
+    ZooKeeperUnavailable also if they are unreadable.
     """
     path = names.group(group)
     await zookeeper.make_path(names.groups)
@@ -23,7 +33,11 @@ async def create_group(zookeeper: Znodes, names: Names, group: str, settings: Gr
     found = UnreadableZnodes().decode(path, znode.data, parse_group_settings)
     if found is None:
         raise ZooKeeperUnavailable(f"the group's settings at {path} are unreadable")
+    if start is not None:
+        await zookeeper.create(names.start(group), start.encode())
     differences = settings.differences(found)
+    if differences and await zookeeper.get(names.start(group), awaits_creation=False) is not None:
+        differences = settings.differences(found, but_defaults=True)
     if differences:
         raise InvalidInput(
             f"group {group!r} has other settings (here / there): {', '.join(differences)}; "
@@ -32,3 +46,4 @@ async def create_group(zookeeper: Znodes, names: Names, group: str, settings: Gr
     # members last: nobody can join an incomplete group, and a member that cannot join completes it
     for part in (names.streams(group), names.claims(group), names.members(group)):
         await zookeeper.create(part)
+    return found

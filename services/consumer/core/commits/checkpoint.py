@@ -8,6 +8,7 @@ before. Now and then everything is written again, a *whole set*, over several co
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
@@ -22,11 +23,14 @@ from services.consumer.core.commits.checkpoint_format import (
     size_of_session,
 )
 from services.consumer.core.large_dict import LargeDict
+from services.consumer.core.sessions.assembly import Assembler, ParkedFrom
+from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.open_table import OpenTable
 from services.consumer.core.sessions.remembered import forget_old
 from services.consumer.core.sessions.state import Covered, OpenSession, is_droppable
 from services.consumer.core.slices import Steps, at_once, sliced, sorting
 from shared.errors import InvalidInput
+from shared.model.group import GroupSettings
 from shared.model.head import Head
 
 
@@ -35,7 +39,8 @@ class Checkpoint:
     """What a new owner starts from: `covered` in order of offset, `parked` in order of the last fragments.
 
     `bytes`: size of the records that were folded into it; `whole_bytes`: about that of a whole set of it;
-    `parked_bytes`: of the parked fragments.
+    `parked_bytes`: of the parked fragments; `parked_from`: first offsets and keys of the parked sessions, in
+    order of the offsets. `is_start`: it is where a group starts that follows another one, and is not stored.
     """
 
     head: Head
@@ -44,6 +49,8 @@ class Checkpoint:
     bytes: int = 0
     whole_bytes: int = 0
     parked_bytes: int = 0
+    parked_from: ParkedFrom = field(default_factory=deque)
+    is_start: bool = False
 
 
 def new_stream(first_record: int = 0) -> Checkpoint:
@@ -53,6 +60,22 @@ def new_stream(first_record: int = 0) -> Checkpoint:
     offset is a number that no other log of the stream in this group has had.
     """
     return Checkpoint(head=Head(epoch=0, seq=0, position=0, safe_offset=0, log=first_record))
+
+
+def restored(checkpoint: Checkpoint, settings: GroupSettings) -> Assembler:
+    """What an owner begins to read with."""
+    head = checkpoint.head
+    found = Assembler(settings, position=head.safe_offset, w=head.w, a=head.a)
+    found.restore(
+        covered=CoveredKeys(settings.repeat_ms, checkpoint.covered),
+        parked=checkpoint.parked,
+        parked_from=checkpoint.parked_from,
+        state_bytes=checkpoint.parked_bytes,
+        position=head.position,
+    )
+    if checkpoint.is_start:  # the first commit must store it
+        found.covered.take_over(checkpoint.covered, ())
+    return found
 
 
 def fold_records(head: Head, records: Iterable[tuple[int, bytes]], repeat_ms: int) -> Checkpoint:
@@ -103,6 +126,7 @@ def _order_covered(checkpoint: Checkpoint, repeat_ms: int) -> Steps[None]:
 
 def _order_parked(checkpoint: Checkpoint) -> Steps[None]:
     """Puts the parked sessions in order of their last fragments."""
+    checkpoint.parked_from = yield from listing_parked(list(checkpoint.parked.unordered()))
     sessions = yield from sorting(list(checkpoint.parked.unordered()), lambda session: session.last_offset)
     checkpoint.parked = OpenTable()
     yield
@@ -112,6 +136,15 @@ def _order_parked(checkpoint: Checkpoint) -> Steps[None]:
             checkpoint.parked_bytes += session.bytes
             checkpoint.whole_bytes += size_of_session(session)
         yield
+
+
+def listing_parked(parked: list[OpenSession]) -> Steps[ParkedFrom]:
+    """First offsets and keys of these parked sessions, in order of the offsets; it empties the list."""
+    found: ParkedFrom = deque()
+    for part in sliced((yield from sorting(parked, lambda session: session.first_offset))):
+        found.extend((session.first_offset, session.key) for session in part)
+        yield
+    return found
 
 
 def is_settled(head: Head, stable: int, end: int) -> bool:
@@ -129,6 +162,15 @@ def check_reaches(head: Head, end: int) -> None:
     """Raises InvalidInput if the checkpoints partition ends below the head's newest record: it was lost."""
     if head.newest >= end:
         raise InvalidInput(f"the checkpoints end at {end}, but {head!r}")
+
+
+def start_following(start: int, log: int, covered: LargeDict[str, Covered]) -> Checkpoint:
+    """The checkpoint of a stream without a head, in a group that follows another one and starts there.
+
+    `log`: the number of the stream's log; `covered`: see `core/sessions/seam.py`.
+    """
+    head = Head(epoch=0, seq=0, position=start, safe_offset=start, log=log)
+    return Checkpoint(head=head, covered=covered, is_start=True)
 
 
 def find_head(records: Iterable[tuple[int, bytes]]) -> Head | None:

@@ -65,4 +65,5 @@ class StreamFigures:
             sessions=before.sessions + self._closed,
             delivered=before.delivered + self._delivered,
             delivered_bytes=before.delivered_bytes + self._delivered_bytes,
+            covered=before.covered + state.skipped,
         )

@@ -13,7 +13,7 @@ import bisect
 from collections.abc import Sequence
 
 from services.consumer.core import slices
-from services.consumer.core.commits.checkpoint import Checkpoint
+from services.consumer.core.commits.checkpoint import Checkpoint, restored
 from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.delivery import Deliveries
 from services.consumer.core.commits.figures import StreamFigures
@@ -23,8 +23,6 @@ from services.consumer.core.commits.read_marks import ReadMarks
 from services.consumer.core.commits.ticks import Ticks
 from services.consumer.core.commits.turn import RENEW_S, Effect, Start, StreamLimits, Tick, Turn, rest_s
 from services.consumer.core.commits.writer import CheckpointWriter
-from services.consumer.core.sessions.assembly import Assembler
-from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.marker_search import CLOSED_AT_ONCE
 from services.consumer.core.sessions.record import Record
 from services.consumer.core.sessions.state import Closed
@@ -61,13 +59,8 @@ class Stream(StreamFigures):
         self.head = head = checkpoint.head
         self.cut = 0
         """Offsets that retention removed before they were read."""
-        self.assembler = Assembler(settings, position=head.safe_offset, w=head.w, a=head.a)
-        self.assembler.restore(
-            covered=CoveredKeys(settings.repeat_ms, checkpoint.covered),
-            parked=checkpoint.parked,
-            state_bytes=checkpoint.parked_bytes,
-            position=head.position,
-        )
+        self.assembler = restored(checkpoint, settings)
+        self._is_start = checkpoint.is_start
         self.last_record = LastRecord(head.position - 1, head.appended)
         self.writer = CheckpointWriter(checkpoint)
         self._counts_before = head.counts
@@ -166,7 +159,7 @@ class Stream(StreamFigures):
         """
         self.head = commit.head_at(offsets)
         self._last_commit_s = now_s
-        self._in_commit = False
+        self._in_commit = self._is_start = False
         self.read_marks.forget_below(self.head.safe_offset)
         return self.writer.committed(commit, offsets)
 
@@ -195,7 +188,9 @@ class Stream(StreamFigures):
     @property
     def has_changes(self) -> bool:
         """Whether anything is not committed yet; never while replaying."""
-        return not self.is_replaying and (self.position != self.head.position or bool(self._pending))
+        return not self.is_replaying and (
+            self.position != self.head.position or bool(self._pending) or self._is_start
+        )
 
     @property
     def pending(self) -> Sequence[Closed]:
@@ -241,6 +236,7 @@ class Stream(StreamFigures):
         return (
             since >= commit_s
             or self._is_full
+            or self._is_start
             # commits must be closer together than parking's steps, or parking could not keep up
             or self.position - self.head.position > self.limits.max_replay_fragments // 4
             # one commit parks only a share, so the next follows until a replay is short again
@@ -285,6 +281,7 @@ class Stream(StreamFigures):
             newest=self.head.newest,
             appended=self.last_record.appended_before(state.position),
             log=self.head.log,
+            oldest=state.find_oldest(first),
             counts=self.counts,
         )
         changed = state.covered.take_changes(safe_offset, a)

@@ -7,10 +7,11 @@ stream may be used (`rules.is_valid`). `handover/hints.py` holds the copies.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from services.consumer.core.commits.checkpoint import Checkpoint
+from services.consumer.core.commits.checkpoint import Checkpoint, listing_parked
 from services.consumer.core.commits.checkpoint_format import put_covered
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
@@ -21,6 +22,7 @@ from services.consumer.core.handover.bundle_format import (
     TailWire,
 )
 from services.consumer.core.large_dict import LargeDict
+from services.consumer.core.sessions.assembly import ParkedFrom
 from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.open_table import OpenTable
 from services.consumer.core.sessions.state import Closed, Covered, OpenSession
@@ -37,7 +39,8 @@ class Copy:
     It is already decoded: the stream stands still during the delta, which then costs only what has changed.
 
     `sessions` are ordered by their last fragments, `pinned` (those that pin the safe offset) by their pins,
-    `covered` by offset, as the donor's are; `bytes`: of the sessions' fragments.
+    `covered` by offset, as the donor's are; `bytes`: of the sessions' fragments. `parked_from`: first offsets
+    and keys of the parked ones, once it is complete.
     """
 
     position: int = 0
@@ -46,6 +49,7 @@ class Copy:
     pinned: dict[str, OpenSession] = field(default_factory=dict)
     covered: LargeDict[str, Covered] = field(default_factory=LargeDict)
     bytes: int = 0
+    parked_from: ParkedFrom = field(default_factory=deque)
 
 
 def open_copy(body: bytes, digest: str) -> Copy:
@@ -107,6 +111,7 @@ def completing(
     # the last chance to reject: once the stream runs, its commits become the truth
     if not (yield from _standing_on(copy, head)) or not tail.read_at or tail.read_at != sorted(tail.read_at):
         raise BundleRejected(f"the bundle does not fit its head: {head!r}")
+    copy.parked_from = yield from listing_parked((yield from _parked(copy)))
     if not copy.covered.keys() >= {*tail.changed, *tail.unparked}:
         raise BundleRejected("keys that were covered since its head are missing")
     found = Stream(
@@ -131,6 +136,7 @@ def _fill(found: Stream, copy: Copy, tail: TailWire) -> None:
     # the copy may hold keys that the donor has dropped since
     covered.forget(head.safe_offset, head.a, keep=frozenset(tail.changed))
     found.assembler.adopt(
+        parked_from=copy.parked_from,
         position=copy.position,
         w=tail.w,
         a=tail.a,
@@ -242,6 +248,14 @@ def _is_sound(session: OpenSession) -> bool:
     )
 
 
+def _parked(copy: Copy) -> Steps[list[OpenSession]]:
+    found: list[OpenSession] = []
+    for part in sliced(copy.sessions.unordered()):
+        found += [session for session in part if session.parked]
+        yield
+    return found
+
+
 def _standing_on(copy: Copy, head: Head) -> Steps[bool]:
     """Whether these can be the sessions and covered keys of a stream whose last commit has this head."""
     if not 0 <= head.safe_offset <= head.position:
@@ -253,5 +267,7 @@ def _standing_on(copy: Copy, head: Head) -> Steps[bool]:
                 return False
             before = session.last_offset
         yield
-    last = next(reversed(copy.covered.values()), None)
-    return before < copy.position and (last is None or last.offset < copy.position)
+    # above the position lies only what stands in sessions of a followed group, and its key has none open
+    last = next(reversed(copy.covered.items()), None)
+    is_below = last is None or last[1].offset < copy.position or last[0] not in copy.sessions
+    return before < copy.position and is_below

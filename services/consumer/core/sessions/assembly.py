@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import bisect
 import math
+from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from msgspec import UNSET
 
@@ -24,12 +26,16 @@ from shared.model.fragments import FragmentRejected, parse_fragment
 from shared.model.group import GroupSettings
 from shared.model.head import NOTHING
 
+ParkedFrom = deque[tuple[int, str]]
+"""First offset and key of parked sessions."""
+
 
 class Assembler(Fold):
     """A fold that knows its position. Others read its state, and change it only by its verbs.
 
     `position` is the next offset to read. `replay_until`: where the replay ends; the position when there is
-    nothing to replay.
+    nothing to replay. `parked_from`: first offset and key of each parked session, in order of the offsets;
+    some may have closed.
     """
 
     def __init__(
@@ -37,6 +43,7 @@ class Assembler(Fold):
     ) -> None:
         super().__init__(settings, w=w, a=a)
         self.position = self.replay_until = position
+        self.parked_from: ParkedFrom = deque()
 
     def __repr__(self) -> str:
         return (
@@ -49,12 +56,21 @@ class Assembler(Fold):
         """Whether records below the checkpoint's position are still to come."""
         return self.position < self.replay_until
 
-    def restore(self, *, covered: CoveredKeys, parked: OpenTable, state_bytes: int, position: int) -> None:
+    def restore(
+        self,
+        *,
+        covered: CoveredKeys,
+        parked: OpenTable,
+        parked_from: ParkedFrom,
+        state_bytes: int,
+        position: int,
+    ) -> None:
         """Starts from a checkpoint: records from `self.position` up to `position` will be replayed.
 
         `parked` are in order of their last fragments; `state_bytes`: size of their fragments.
         """
         self.covered, self.open, self.state_bytes = covered, parked, state_bytes
+        self.parked_from = parked_from
         self.replay_until = max(position, self.position)
 
     def adopt(
@@ -65,6 +81,7 @@ class Assembler(Fold):
         a: int,
         sessions: OpenTable,
         pinned: dict[str, OpenSession],
+        parked_from: ParkedFrom,
         covered: CoveredKeys,
         state_bytes: int,
         bytes_read: int,
@@ -73,6 +90,7 @@ class Assembler(Fold):
         self.position = self.replay_until = position
         self.w, self.a = w, a
         self.open, self.pinned, self.covered = sessions, pinned, covered
+        self.parked_from = parked_from
         self.state_bytes, self._bytes_read_before = state_bytes, bytes_read
 
     def feed(self, records: Sequence[Record]) -> list[Closed]:
@@ -144,6 +162,23 @@ class Assembler(Fold):
         """Notes that a commit parks these sessions, so that no replay needs to rebuild them."""
         for session in sessions:
             self.pinned.pop(session.key, None)
+            if not session.parked:  # for the first time: those before it began before it
+                self.parked_from.append((session.first_offset, session.key))
+
+    def find_oldest(self, pinned: OpenSession | None) -> int:
+        """The lowest first offset of the open sessions, -1 if there is none.
+
+        `pinned`: the first one with a pin. A session that was never parked pins its first offset, so that one
+        and the first parked one decide. Cost: one step for each parked session that has closed since.
+        """
+        while self.parked_from and not self._is_open(*self.parked_from[0]):
+            self.parked_from.popleft()
+        offsets = [first for first, _ in islice(self.parked_from, 1)]
+        return min([*offsets, pinned.pin] if pinned is not None else offsets, default=-1)
+
+    def _is_open(self, first_offset: int, key: str) -> bool:
+        session = self.open.get(key)
+        return session is not None and session.first_offset == first_offset
 
     def _lift_thresholds(self) -> None:
         """So that neither silence nor a limit closes anything."""

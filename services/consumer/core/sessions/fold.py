@@ -36,7 +36,8 @@ For each record, in this order:
    closed (`remembered.py`). Only W rises.
 5. If the fragment would take the session past a limit (fragments, bytes, time span), it closes it first.
 6. The fragment joins the open session, or opens one. W rises. If it says `end`, it closes the session
-   with it.
+   with it. In a group that follows another one, a fragment that is covered opens nothing: it stands in a
+   session of the followed group (`seam.py`). Only W rises.
 
 Sessions that silence has ended may be closed now or later (`close_silent`). Any later fragment of the key
 would split them by rule 3, so the moment at which we look does not change what they hold. `open` is
@@ -93,7 +94,8 @@ class Fold:
         self._marker: tuple[int, Iterator[OpenSession | None]] | None = None
         self.covered = CoveredKeys(settings.repeat_ms)
         self.state_bytes = self._bytes_read_before = 0
-        self.fragments = self.bytes = self.repeats = self.markers = self.ticks = self.unreadable = 0
+        self.fragments = self.bytes = self.dropped = self.skipped = 0
+        self.markers = self.ticks = self.unreadable = 0
         self.last_unreadable: tuple[int, str] | None = None
         self._settings = settings
         self._future = settings.future_ms
@@ -103,6 +105,11 @@ class Fold:
     def bytes_read(self) -> int:
         """Size of all fragments that were read, replayed ones and those of an earlier owner included."""
         return self._bytes_read_before + self.bytes
+
+    @property
+    def repeats(self) -> int:
+        """How many fragments were dropped by rule 4; the others that were dropped are covered."""
+        return self.dropped - self.skipped
 
     def fold(self, records: Sequence[Record]) -> tuple[list[Closed], Record | None]:
         """Folds the records, in offset order, until no room is left. Returns the sessions that they closed,
@@ -136,7 +143,7 @@ class Fold:
             self.bytes += len(raw)
             session = self._add(fragment, t, raw, record, a_before, closed)
             if session is None:
-                self.repeats += 1
+                self.dropped += 1
             elif fragment.end:
                 closed.append(self._close(session, "end", record.offset))
             if self.room <= 0:
@@ -184,7 +191,7 @@ class Fold:
     def _add(
         self, fragment: Fragment, t: int, raw: bytes, record: Record, a_before: int, closed: list[Closed]
     ) -> OpenSession | None:
-        """Rules 3 to 6, without `end`: the session that the fragment is now part of, or None for a repeat."""
+        """Rules 3 to 6, without `end`: the fragment's session now, or None if the fragment is dropped."""
         key, offset, size = fragment.key, record.offset, len(raw)
         session = (part := self.open.first).get(key)
         if session is None:
@@ -209,6 +216,11 @@ class Fold:
             closed.append(self._close(session, "limit", offset - 1))
             session = None
         if session is None:  # rule 6
+            # asked for each session, not for each fragment: a covered key has no open session yet
+            if self.covered.covers(key, offset):
+                self.skipped += 1
+                self.w = max(self.w, t)
+                return None
             session = OpenSession(key, offset, record.timestamp, t, self.w, a_before)
             part[key] = self.pinned[key] = session
         else:

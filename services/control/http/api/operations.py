@@ -1,11 +1,11 @@
 """`/operations`: an operator moves streams, drains a member, pauses a group, or takes that back.
 
-`kind` selects the struct of a request. The core works on the common form of them all, `Wish`.
+`kind` selects the struct of a request. The core works on the common form `Wish`; a rewind has its own.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -15,9 +15,19 @@ from services.control.core.causes import cause_of
 from services.control.core.forecasts import Forecast
 from services.control.core.operations import Operation, OperationState
 from services.control.core.paging import Listing, columns_of, select
+from services.control.core.rewinds import RewindForecast, RewindWish, To
 from services.control.core.wishes import Kind, Wish
 from services.control.http.api.access.caller import caller_of
-from services.control.http.api.openapi import answers, encoded, read_body, refuses, takes
+from services.control.http.api.openapi import (
+    JSON,
+    Responses,
+    answers,
+    encoded,
+    read_body,
+    refuses,
+    schema_of,
+    takes,
+)
 from services.control.http.api.pages import (
     BAD_BODY,
     GUARDED,
@@ -31,6 +41,7 @@ from services.control.http.api.pages import (
     Reason,
     ShortPaging,
 )
+from services.control.live.groups import Groups
 from services.control.live.operations import Operations
 from shared.model.names import DEFAULT_GROUP
 
@@ -90,8 +101,38 @@ class ResumeRequest(_Request, frozen=True, kw_only=True, tag="resume"):
     """End the group's pause."""
 
 
+class RewindRequest(_Request, frozen=True, kw_only=True, tag="rewind"):
+    """Make another group that follows this one, and reads again what this one has read."""
+
+    as_: Annotated[str, Meta(min_length=1, max_length=61, description="the new group")] = msgspec.field(
+        name="as"
+    )
+    to: Annotated[
+        To,
+        Meta(
+            description="where it starts: `earliest`, `latest`, a time (RFC 3339, or ms UTC), or offsets by "
+            "stream; streams that are not named start at `latest`"
+        ),
+    ] = "earliest"
+    streams: Annotated[
+        list[Annotated[int, Meta(ge=0)]] | None, Meta(description="the others start at `latest`")
+    ] = None
+    settings: Annotated[
+        dict[str, int | str], Meta(description="the settings in which the new group differs")
+    ] = {}
+    alone: Annotated[bool, Meta(description="it follows nobody: only its own sessions are current")] = False
+
+
+class PromoteRequest(_Request, frozen=True, kw_only=True, tag="promote"):
+    """Give the group another name, under which jobs and readers find it from now on."""
+
+    alias: Annotated[str, Meta(min_length=1, max_length=61)]
+
+
 OperationRequest = (
-    MoveRequest
+    RewindRequest
+    | PromoteRequest
+    | MoveRequest
     | UnpinRequest
     | DrainRequest
     | UndrainRequest
@@ -108,7 +149,13 @@ class OperationPage(msgspec.Struct, frozen=True, kw_only=True):
     next: NextCursor
 
 
-ANSWERED = (Forecast, Operation, OperationPage)
+ANSWERED = (Forecast, RewindForecast, Operation, OperationPage)
+FORECAST: Responses = {
+    200: {
+        "description": "With `dry_run`: what would move; of a rewind, where the new group would start",
+        "content": {JSON: {"schema": {"anyOf": [schema_of(Forecast), schema_of(RewindForecast)]}}},
+    }
+}
 OPERATIONS: Listing[Operation] = Listing(
     columns=columns_of(
         *("id", "kind", "group", "state", "who", "since", "ended_at", "done", "total", "sessions", "bytes")
@@ -117,35 +164,54 @@ OPERATIONS: Listing[Operation] = Listing(
 )
 
 
-def wish_of(request: OperationRequest) -> Wish:
+def wish_of(request: Any) -> Wish:
     """The request in the core's form."""
     return msgspec.convert(msgspec.to_builtins(request), Wish)
 
 
-def operations_routes(operations: Operations) -> APIRouter:
-    """The routes over `operations`."""
+async def _on_groups(
+    groups: Groups, requested: RewindRequest | PromoteRequest, caller: str, key: str | None
+) -> Response:
+    """Makes a group that follows another one, or gives it another name; or says what that would do."""
+    cause = cause_of(caller, requested.reason, key, requested)
+    if isinstance(requested, RewindRequest):
+        wish = msgspec.convert(msgspec.to_builtins(requested), RewindWish)
+        if requested.dry_run:
+            return encoded(await groups.forecast(wish))
+        operation = await groups.rewind(wish, cause, if_plan=requested.if_plan)
+    elif requested.dry_run:
+        return encoded(groups.forecast_promotion(requested.group, requested.alias))
+    else:
+        operation = await groups.promote(requested.group, requested.alias, cause)
+    return encoded(operation, 202, location=f"/operations/{operation.id}")
+
+
+def operations_routes(operations: Operations, groups: Groups) -> APIRouter:
+    """The routes over `operations` and `groups`."""
     routes = APIRouter(tags=["operations"], responses=INVALID | NOT_FOUND | UNANSWERED)
-    _start(routes, operations)
+    _start(routes, operations, groups)
     _list(routes, operations)
     _show(routes, operations)
     _cancel(routes, operations)
     return routes
 
 
-def _start(routes: APIRouter, operations: Operations) -> None:
+def _start(routes: APIRouter, operations: Operations, groups: Groups) -> None:
     @routes.post(
         "/operations",
         status_code=202,
         summary="Move a stream, drain a member, pause a group, or undo that",
         openapi_extra=takes(OperationRequest, "the operation; `kind` selects its fields"),
         responses=answers(Operation, 202, "The operation has begun; `Location` names it")
-        | answers(Forecast, description="With `dry_run`: what would move")
+        | FORECAST
         | BAD_BODY
         | GUARDED
         | refuses(409, "Nothing would change, the plan has changed, or `operation` is in the way"),
     )
     async def start(request: Request, idempotency_key: IdempotencyKey = None) -> Response:
         requested: OperationRequest = await read_body(request, OperationRequest)
+        if isinstance(requested, RewindRequest | PromoteRequest):
+            return await _on_groups(groups, requested, caller_of(request).name, idempotency_key)
         wish = wish_of(requested)
         if requested.dry_run:
             return encoded(operations.forecast(wish))

@@ -23,6 +23,9 @@ FORMATS = {"json": JSON, "csv": CSV, "parquet": PARQUET}
 RESERVED = frozenset({"columns", "sort", "limit", "after", "format"})
 """Parameters of a page. A column with one of these names is filtered by `name.eq=`."""
 
+OF_GROUP = frozenset({"group", "group.eq"})
+"""Filters that take aliases."""
+
 
 class TableList(msgspec.Struct, frozen=True, kw_only=True):
     """All tables of the lake, and how far `sessions` is behind each group's topic."""
@@ -45,8 +48,12 @@ _FILTERS: Content = {
 }
 
 
-def tables_routes(tables: TableSource, freshness: Callable[[], list[FreshnessRow]]) -> APIRouter:
-    """The routes over the tables of the lake; `freshness` is read from memory."""
+def tables_routes(
+    tables: TableSource, freshness: Callable[[], list[FreshnessRow]], named: Callable[[str], str]
+) -> APIRouter:
+    """The routes over the tables of the lake; `freshness` is read from memory. `named`: the group that an
+    alias names.
+    """
     busy = refuses(503, "The lake cannot be read, or too many tables are being read")
     routes = APIRouter(tags=["tables"], responses=busy)
 
@@ -78,7 +85,11 @@ def tables_routes(tables: TableSource, freshness: Callable[[], list[FreshnessRow
         given = request.query_params.multi_items()
         asked = Asked(
             name=name,
-            filters=[(parameter, value) for parameter, value in given if parameter not in RESERVED],
+            filters=[
+                (parameter, named(value) if parameter in OF_GROUP else value)
+                for parameter, value in given
+                if parameter not in RESERVED
+            ],
             columns=columns,
             sort=sort,
             limit=limit,

@@ -88,6 +88,10 @@ def title_of(wish: Wish) -> str:
             return f"Pause group {wish.group}"
         case "resume":
             return f"Resume group {wish.group}"
+        case "rewind":
+            return f"Rewind group {wish.group} to {wish.to}"
+        case "promote":
+            return f"Promote group {wish.group} to {wish.to}"
 
 
 def shares_of(scene: Scene, moves: Sequence[StreamMove]) -> list[Share]:
@@ -161,6 +165,8 @@ def _purpose(found: Forecast, scene: Scene) -> list[tuple[str, bool]]:
             return [(f"All members of group {group} {what}. {rest}", False)]
         case "resume":
             return [(f"The members of group {group} would go on where they stopped.", False)]
+        case "rewind" | "promote":
+            return [(f"{title_of(found)}.", False)]
 
 
 def _load(found: Forecast) -> list[tuple[str, bool]]:

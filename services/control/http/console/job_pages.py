@@ -12,6 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from services.control.core.causes import Cause, cause_of
 from services.control.core.jobs import JOBS, Job, ParametersInvalid, job_named
 from services.control.core.runs import Run
+from services.control.core.schedules import ScheduleRow
 from services.control.http.api.access.caller import Role, caller_of
 from services.control.http.api.pages import MAX_REASON
 from services.control.http.console.actions import curl, run_calls
@@ -73,8 +74,9 @@ class JobPages:
 
     def jobs(self, request: Request, group: str, offset: int) -> Response:
         """The view Jobs."""
+        group = self._console.view.named(group)
         common, now_ms, runs = self.common(group, "jobs"), self._console.now_ms(), self.runs_of(group)
-        shown, schedules = runs[offset : offset + PAGE], self._scheduler.rows()
+        shown, schedules = runs[offset : offset + PAGE], self._schedules()
         verdict = self.verdict(runs)
         audit = next((run for run in runs if run.job == "audit"), None)
         return self._console.pages.page(
@@ -92,6 +94,11 @@ class JobPages:
             total=len(runs),
             page=PAGE,
         )
+
+    def _schedules(self) -> list[ScheduleRow]:
+        """The schedules, each with the group that it works for: it may name an alias."""
+        named = self._console.view.named
+        return [msgspec.structs.replace(row, group=named(row.group)) for row in self._scheduler.rows()]
 
     def run(self, request: Request, run_id: str) -> Response:
         """A run's page. Raises UnknownRun."""
@@ -122,13 +129,14 @@ class JobPages:
 
     def ask(self, request: Request, name: str, group: str) -> Response:
         """The form that runs a job; the query may fill it in. Raises UnknownJob."""
+        group = self._console.view.named(group)
         given = parameters_in(request.query_params)
         return self._form(request, job_named(name), group, given, [])
 
     async def start(self, request: Request, name: str) -> Response:
         """Starts a run as the form says, and leads to its page. Raises UnknownJob."""
         job, fields = job_named(name), await read_form(request)
-        group, given = fields.get("group", DEFAULT_GROUP), parameters_in(fields)
+        group, given = self._console.view.named(fields.get("group", DEFAULT_GROUP)), parameters_in(fields)
         cause = cause_in(request, fields)
         try:
             submission = submission_for(self._console.view, name, group, typed(job, given), cause=cause)
@@ -145,6 +153,7 @@ class JobPages:
 
     def reports(self, request: Request, group: str, period: Period, place: Place) -> Response:
         """The view Reports."""
+        group = self._console.view.named(group)
         found = self.newest(self.runs_of(group), "reports")
         common = self.common(group, "reports")
         page = self._console.pages.page

@@ -44,7 +44,7 @@ def look_up_routes(console: Console) -> APIRouter:
         before: Annotated[int | None, Query(ge=0, le=2**63 - 1)] = None,
         after: Annotated[str, Query(max_length=20_000)] = "",
     ) -> Response:
-        scene = read(group)
+        scene = read(console.view.named(group))
         number = int(stream) if stream.isdecimal() else None
         values: Values = {"find": find, "stream": number, "session": None, "found": None}
         values |= {"keys": None, "log": None, "sentence": ""}

@@ -6,16 +6,19 @@ import gzip
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import jinja2
 import markupsafe
 from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import RedirectResponse
 from fastapi.routing import APIRoute
 
 from services.control.http.api.access.caller import ANYBODY, caller_of
 from services.control.http.console import words
 from services.control.http.console.assets import Assets
+from services.control.live.cluster_view import UnknownGroup
 from shared.errors import BatonError, Unavailable
 from shared.service.http import kind_for, kind_of_status, problem_for
 
@@ -52,9 +55,10 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class Pages:
-    """Renders templates; everything that they show is escaped."""
+    """Renders templates; everything that they show is escaped. `named`: the group that an alias names."""
 
-    def __init__(self, assets: Assets) -> None:
+    def __init__(self, assets: Assets, named: Callable[[str], str] = str) -> None:
+        self._named = named
         self._environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(TEMPLATES),
             autoescape=True,
@@ -92,6 +96,13 @@ class Pages:
             tries_again=isinstance(error, Unavailable) and request.method == "GET",
         )
 
+    def _elsewhere(self, request: Request) -> str:
+        """The same page of the group that the query names by an alias; "" if it names none."""
+        query = dict(request.query_params)
+        name = query.get("group", "")
+        group = self._named(name)
+        return "" if group == name else f"?{urlencode(query | {'group': group})}"
+
     def router(self) -> APIRouter:
         """A router for pages: browsers get errors as a page, other clients as a problem document."""
 
@@ -103,6 +114,8 @@ class Pages:
                     try:
                         return await handle(request)
                     except (BatonError, RequestValidationError, HTTPException) as error:
+                        if isinstance(error, UnknownGroup) and (there := self._elsewhere(request)):
+                            return RedirectResponse(there)
                         if "text/html" not in request.headers.get("accept", ""):
                             raise
                         return self.failed(request, error)

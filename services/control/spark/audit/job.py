@@ -30,6 +30,7 @@ from services.control.spark.audit.lake_verdict import LakeFacts
 from services.control.spark.audit.outcome import NEVER, verdict_of
 from services.control.spark.audit.part import Part, read_part
 from services.control.spark.audit.routing import NotAStreamTable, read_owners
+from services.control.spark.audit.seam import Seam, read_seam
 from services.control.spark.audit.sources import (
     Source,
     delivered_rows,
@@ -53,6 +54,7 @@ MOST_JUDGES = 40
 """A long log gets no more than these: each has a copy of all markers."""
 FINDINGS = ("missing", *NEVER)
 COUNTED = ("judged", "delivered", "expected", "duplicates", "not_judged", "open")
+TOPIC = "the sessions topic"
 IN_THE_LAKE = ("lake_judged", "lake_not_judged")
 
 
@@ -63,6 +65,7 @@ class _Sources(NamedTuple):
     table: OpenTable
     topic: Source
     logs: Source
+    seam: Seam
 
 
 def audit(spark: SparkSession, request: RunRequest, check_lock: CheckLock = unlocked) -> Result:
@@ -73,16 +76,17 @@ def audit(spark: SparkSession, request: RunRequest, check_lock: CheckLock = unlo
     part = read_part(request.parameters, request.streams, time.time_ns() // 1_000_000)
     owners, why_not_routing = _owners(request)
     sources, verdicts, has_lost = _read(spark, request, part, owners)
+    cut = sum(sources.seam.is_cut(stream, start) for stream, start in sources.logs.starts.items())
     left_out = [
         *_left_out("routing", why_not_routing),
         *_left_out("lake", sources.table.why),
-        *_cuts(sources.logs, "the log of a stream", part),
-        *_cuts(sources.topic, "the sessions topic", part),
+        *_cuts(cut, len(sources.logs.start), "the log of a stream", part),
+        *_cuts(sum(map(bool, sources.topic.start.values())), len(sources.topic.start), TOPIC, part),
         *_left_out("the oldest records", "retention removed some during the run" if has_lost else ""),
     ]
     return _result(request, part, verdicts) | {
         "left_out": left_out,
-        "cut_streams": sum(1 for offset in sources.logs.start.values() if offset > 0),
+        "cut_streams": cut,
     }
 
 
@@ -105,7 +109,8 @@ def _open_sources(spark: SparkSession, request: RunRequest, part: Part) -> _Sour
     heads = asyncio.run(_heads(request, part))
     table = open_table(spark, request)
     topic = sessions_topic(spark, request, part)
-    return _Sources(heads, table, topic, fragments_topics(spark, request, part))
+    seam = read_seam(spark, request)
+    return _Sources(heads, table, topic, fragments_topics(spark, request, part, seam), seam)
 
 
 async def _heads(request: RunRequest, part: Part) -> Mapping[int, Head]:
@@ -147,7 +152,7 @@ def _judge(
 
     judges = _judges(spark, sources.logs)
     with_sums = sources.table.rows is not None
-    rows = fragment_rows(spark, request, part, sources.logs, judges).union(
+    rows = fragment_rows(spark, request, part, sources.logs, judges, sources.seam).union(
         delivered_rows(spark, request, part, sources.topic, judges, with_sums=with_sums)
     )
     if sources.table.rows is not None:
@@ -170,8 +175,9 @@ def _judge(
 
 def _given(sources: _Sources) -> dict[int, Given]:
     given = {}
-    for stream, start in sources.logs.starts.items():
+    for stream, begins in sources.logs.starts.items():
         head = sources.heads.get(stream)
+        start = begins if sources.seam.is_cut(stream, begins) else 0
         given[stream] = Given(start=start)
         if head is not None:
             head_w = head.w if head.safe_offset >= start else None
@@ -190,14 +196,13 @@ def _left_out(what: str, why: str) -> list[dict[str, str]]:
     return [{"what": what, "why": why}] if why else []
 
 
-def _cuts(source: Source, what: str, part: Part) -> list[dict[str, str]]:
-    """What the run could not read of a source, in words."""
-    cut = sum(1 for offset in source.start.values() if offset > 0)
+def _cuts(cut: int, count: int, what: str, part: Part) -> list[dict[str, str]]:
+    """That the run could not read the beginning of so many partitions, in words."""
     if not cut:
         return []
     if part.since is not None:
-        return _left_out(what, f"{cut} of {len(source.start)} partitions are read from an offset above 0")
-    return _left_out(what, f"retention has removed the beginning of {cut} of {len(source.start)} partitions")
+        return _left_out(what, f"{cut} of {count} partitions are read from an offset above 0")
+    return _left_out(what, f"retention has removed the beginning of {cut} of {count} partitions")
 
 
 def _result(request: RunRequest, part: Part, verdicts: Sequence[Any]) -> dict[str, Any]:

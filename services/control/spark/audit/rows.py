@@ -51,14 +51,17 @@ def digest(fragment: bytes) -> bytes:
 
 
 def read_fragment_rows(
-    batches: Iterator[pa.RecordBatch], future_ms: int, has_key: Callable[[bytes], bool], judges: int
+    batches: Iterator[pa.RecordBatch],
+    future_ms: int,
+    is_judged: Callable[[int, bytes, int], bool],
+    judges: int,
 ) -> Iterator[pa.RecordBatch]:
     """Records (stream, offset, appended, key, value) as rows; each holds the fragments of a key in a batch.
 
     Their body is a list of (offset, appended, t, w, a, end, id, size, digest): `t` is the effective time, `w`
     W before the fragment, `a` A including it (ms). The batches hold whole streams, each in the order of its
-    offsets, so the running maxima need no other pass. `has_key`: whether a key belongs to the sample. Each of
-    the `judges` gets the facts.
+    offsets, so the running maxima need no other pass. `is_judged`: whether the fragment of a stream, a key
+    and an offset is judged; the others count for the maxima alone. Each of the `judges` gets the facts.
     """
     gc.set_threshold(LARGE_GENERATION)
     reader: _LogReader | None = None
@@ -70,7 +73,7 @@ def read_fragment_rows(
                 if reader is not None:
                     yield reader.take_rows()
                     yield from _for_all(reader.facts(), judges)
-                reader = _LogReader(stream, offset, appended, future_ms, has_key)
+                reader = _LogReader(stream, offset, appended, future_ms, is_judged)
             reader.read(offset, appended, key, value or b"")
         if reader is not None:
             yield reader.take_rows()
@@ -82,11 +85,16 @@ class _LogReader:
     """Reads the records of one stream, and remembers its facts."""
 
     def __init__(
-        self, stream: int, first: int, first_a: int, future_ms: int, has_key: Callable[[bytes], bool]
+        self,
+        stream: int,
+        first: int,
+        first_a: int,
+        future_ms: int,
+        is_judged: Callable[[int, bytes, int], bool],
     ) -> None:
         self.stream = stream
         self._future_ms = future_ms
-        self._has_key = has_key
+        self._is_judged = is_judged
         self._first, self._first_a = first, first_a
         self._next, self._gap = first, -1
         self._w = self._a = -1
@@ -100,7 +108,7 @@ class _LogReader:
         return f"<_LogReader of stream {self.stream} at {self._next}>"
 
     def read(self, offset: int, appended: int, key: bytes | None, value: bytes) -> None:
-        """Reads the next record; keeps it if it is a fragment in the sample."""
+        """Reads the next record; keeps it if it is a fragment to judge."""
         if offset != self._next and self._gap < 0:
             self._gap = offset
         self._next = offset + 1
@@ -117,7 +125,7 @@ class _LogReader:
         w = self._w
         if t > w:
             self._w = t
-        if not self._has_key(key):
+        if not self._is_judged(self.stream, key, offset):
             return
         size = len(value)
         self._fragments += 1

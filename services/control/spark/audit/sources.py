@@ -16,6 +16,7 @@ from pyspark.sql import functions as f
 from services.control.spark.audit.judging import LOG_READ, TOPIC_READ
 from services.control.spark.audit.part import Part
 from services.control.spark.audit.rows import ROW_SCHEMA, read_delivered_rows, read_fragment_rows
+from services.control.spark.audit.seam import Seam
 from services.control.spark.kafka.log import Partition, offsets, read_log, settled_end, topic_partitions
 from services.control.spark.request import RunRequest
 
@@ -79,13 +80,14 @@ def sessions_topic(spark: SparkSession, request: RunRequest, part: Part) -> Sour
     )
 
 
-def fragments_topics(spark: SparkSession, request: RunRequest, part: Part) -> Source:
-    """The fragments topics of the part up to their stable ends."""
+def fragments_topics(spark: SparkSession, request: RunRequest, part: Part, seam: Seam) -> Source:
+    """The fragments topics of the part, from where the group starts up to their stable ends."""
     topics = {request.names.fragments(stream): stream for stream in part.streams}
     partitions = topic_partitions(spark, request.kafka, topics)
     end = offsets(spark, request.kafka, partitions, "stable")
+    begins = _start(spark, request, part, end)
     return Source(
-        start=_start(spark, request, part, end),
+        start={one: max(begins[one], min(seam.starts.get(topics[one[0]], 0), end[one])) for one in begins},
         end=end,
         numbers={one: topics[one[0]] for one in partitions},
         kind=LOG_READ,
@@ -122,13 +124,19 @@ def delivered_rows(
 
 
 def fragment_rows(
-    spark: SparkSession, request: RunRequest, part: Part, source: Source, judges: int
+    spark: SparkSession, request: RunRequest, part: Part, source: Source, judges: int, seam: Seam
 ) -> DataFrame:
-    """The fragments of the part in ROW_SCHEMA."""
+    """The fragments of the part in ROW_SCHEMA, without those that stand in sessions of followed groups."""
     future_ms = request.group_settings.future_ms
+    shared_seam = spark.sparkContext.broadcast(seam)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return read_fragment_rows(batches, future_ms, part.has_key, judges)
+        covers = shared_seam.value.covers
+
+        def is_judged(stream: int, key: bytes, offset: int) -> bool:
+            return part.has_key(key) and not covers(stream, key, offset)
+
+        return read_fragment_rows(batches, future_ms, is_judged, judges)
 
     stream = f.substring_index("topic", ".", -1).cast("int").alias("stream")
     records = read_log(spark, request.kafka, source.start, source.end, fail_on_loss=False)

@@ -71,6 +71,7 @@ def state_of(stream: Stream) -> dict[str, Any]:
         "w": state.w,
         "a": state.a,
         "open": [fields_of(one) for one in state.open.values()],
+        "oldest": state.find_oldest(next(iter(state.pinned.values()), None)),
         "pinned": [(key, one.pin) for key, one in state.pinned.items()],
         "pending": [
             (fields_of(closed.session), closed.reason, closed.closed_at) for closed in stream.pending

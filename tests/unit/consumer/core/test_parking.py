@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 
 import pytest
@@ -226,7 +227,13 @@ def test_a_replay_that_retention_cuts_leaves_the_sessions_in_order() -> None:
     parked = OpenSession("a", 0, 0, 0, 0, 0)
     parked.last_offset = 5
     assembler = Assembler(GroupSettings(), position=3, w=0, a=0)
-    assembler.restore(covered=CoveredKeys(0), parked=OpenTable([parked]), state_bytes=0, position=6)
+    assembler.restore(
+        covered=CoveredKeys(0),
+        parked=OpenTable([parked]),
+        parked_from=deque([(0, "a")]),
+        state_bytes=0,
+        position=6,
+    )
 
     assembler.feed([fragment(3, "z"), fragment(4, "b"), fragment(7, "c")])
 
@@ -236,7 +243,9 @@ def test_a_replay_that_retention_cuts_leaves_the_sessions_in_order() -> None:
 def test_a_replay_counts_what_it_reads_and_skips_what_was_set_aside() -> None:
     """A fragment under another record's key, a marker, and poison stand between two fragments."""
     assembler = Assembler(GroupSettings(), position=0, w=0, a=0)
-    assembler.restore(covered=CoveredKeys(0), parked=OpenTable(), state_bytes=0, position=5)
+    assembler.restore(
+        covered=CoveredKeys(0), parked=OpenTable(), parked_from=deque(), state_bytes=0, position=5
+    )
     first, last = fragment(0, "k"), fragment(4, "k")
 
     assembler.feed(

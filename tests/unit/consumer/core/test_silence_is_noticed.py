@@ -35,6 +35,7 @@ def restored(sessions: list[OpenSession], *, safe_offset: int, position: int) ->
     state.restore(
         covered=CoveredKeys(SETTINGS.repeat_ms),
         parked=found.parked,
+        parked_from=found.parked_from,
         state_bytes=found.parked_bytes,
         position=position,
     )

@@ -24,7 +24,7 @@ from tests.unit.control.test_app import InMemoryRunner, app_of, app_on
 
 VIEWS = (
     *("/", "/console/ownership", "/console/streams/0", "/console/movements", "/console/sessions?find=k"),
-    *("/console/queues", "/console/queues/mail", "/console/queues/mail/purge"),
+    *("/console/queues", "/console/queues/mail", "/console/queues/mail/purge", "/console/groups"),
 )
 URL = re.compile(r'(?:href|src)="([^"]+)"')
 WEIGHT_MOST = 120_000

@@ -19,6 +19,8 @@ FILES = "/console/assets/"
 ACTS: tuple[tuple[str, str, Role], ...] = (
     ("POST", "/operations", "operate"),
     ("DELETE", "/operations/{operation_id}", "operate"),
+    # what the group knew of its position is gone for good
+    ("DELETE", "/groups/{group}", "admin"),
     # it deletes files of the lake, and with them the tables' older versions
     ("POST", "/jobs/maintain/runs", "admin"),
     ("POST", "/jobs/{name}/runs", "operate"),

@@ -81,7 +81,7 @@ class World:
     def _fragment_rows(self, stream: int, log: Sequence[Record]) -> list[Any]:
         records = [(stream, one.offset, one.timestamp, one.key, one.value) for one in log]
         batches = self._batches(records, ("stream", "offset", "appended", "key", "value"))
-        return _rows(read_fragment_rows(batches, self.settings.future_ms, lambda _: True, 1))
+        return _rows(read_fragment_rows(batches, self.settings.future_ms, lambda *_: True, 1))
 
     def _delivered_rows(self) -> list[Any]:
         records = [(0, offset, key, value) for offset, (key, value) in enumerate(self.topic)]

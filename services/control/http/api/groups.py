@@ -1,0 +1,46 @@
+"""`/groups/{group}`: which sessions are current in a group, and its end."""
+
+from __future__ import annotations
+
+import msgspec
+from fastapi import APIRouter, Response
+
+from services.control.core.groups import CurrentRow
+from services.control.http.api.openapi import answers, encoded, refuses
+from services.control.http.api.pages import GUARDED, INVALID, NOT_FOUND, UNAVAILABLE
+from services.control.live.groups import Groups
+
+
+class DeletedGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A group that is no more. Its finished sessions stay in Kafka until their retention ends."""
+
+    group: str
+
+
+ANSWERED = (CurrentRow, DeletedGroup)
+
+
+def groups_routes(groups: Groups) -> APIRouter:
+    """The routes over one group."""
+    routes = APIRouter(tags=["cluster"], responses=INVALID | NOT_FOUND | UNAVAILABLE)
+
+    @routes.get(
+        "/groups/{group}/current",
+        summary="Show which sessions are current in a group",
+        responses=answers(CurrentRow),
+    )
+    async def current(group: str) -> Response:
+        return encoded(groups.current(group))
+
+    @routes.delete(
+        "/groups/{group}",
+        summary="Delete a group",
+        responses=answers(DeletedGroup)
+        | GUARDED
+        | refuses(409, "It has members, an alias, or a group that follows it"),
+    )
+    async def delete(group: str) -> Response:
+        await groups.delete(group)
+        return encoded(DeletedGroup(group=group))
+
+    return routes

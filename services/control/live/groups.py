@@ -1,0 +1,173 @@
+"""Makes groups that follow others, gives them other names, and deletes them.
+
+The core decides (`core/rewinds.py`, `core/groups.py`); this file reads the facts, and writes once. A rewind
+or promotion is an operation that is done as soon as it was written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+
+from services.control.core.causes import Cause
+from services.control.core.forecasts import Forecast, PlanChanged, plan_digest, totals_for
+from services.control.core.groups import CurrentRow, NameTaken, check_caught_up, current_in
+from services.control.core.operations import Operation
+from services.control.core.rewinds import (
+    RewindForecast,
+    RewindRefused,
+    RewindWish,
+    StreamFacts,
+    StreamStart,
+    check_wish,
+    group_start,
+    new_settings,
+    plan_of,
+    start_of,
+    time_of_wish,
+)
+from services.control.core.wishes import Wish
+from services.control.live.cluster_view import ClusterView, UnknownGroup
+from services.control.live.operations import Operations
+from services.control.ports import GroupStore, RewindSource
+from shared.errors import InvalidInput
+from shared.model.names import Names, is_group_name
+from shared.model.start import MAX_CHAIN, GroupStart, reaching_cuts
+
+
+class Groups:
+    """The groups that `view` shows."""
+
+    def __init__(
+        self,
+        view: ClusterView,
+        operations: Operations,
+        store: GroupStore,
+        source: RewindSource,
+        names: Names,
+    ) -> None:
+        self._view = view
+        self._operations = operations
+        self._store = store
+        self._source = source
+        self._names = names
+        self._making = asyncio.Lock()
+
+    async def forecast(self, wish: RewindWish) -> RewindForecast:
+        """What the rewind would make.
+
+        Raises UnknownGroup, InvalidInput, NameTaken, RewindRefused, Unavailable.
+        """
+        return (await self._forecast(wish))[0]
+
+    async def rewind(self, wish: RewindWish, cause: Cause, *, if_plan: str | None = None) -> Operation:
+        """The operation, after the new group was made.
+
+        Raises what `forecast` raises, PlanChanged, GroupChanged, KeyReused.
+        """
+
+        async def make() -> None:
+            found, facts = await self._forecast(wish)
+            if if_plan not in (None, found.plan):
+                raise PlanChanged(
+                    "the group would now start elsewhere; look at the dry run again",
+                    members={"plan": found.plan},
+                )
+            logs = {stream: one.log_number for stream, one in facts.items()}
+            await self._store.create(wish.as_, found.settings, group_start(found, logs), wish.group)
+            await self._view.look_again()
+
+        wanted = Wish(kind="rewind", group=wish.group, to=wish.as_)
+        async with self._making:
+            return await self._operations.carry_out(wanted, cause, make)
+
+    async def promote(self, group: str, alias: str, cause: Cause) -> Operation:
+        """The operation, after the alias names the group.
+
+        Raises UnknownGroup, InvalidInput, GroupBehind, GroupChanged, Unavailable, KeyReused.
+        """
+
+        async def make() -> None:
+            self.forecast_promotion(group, alias)
+            await self._store.name(alias, group)
+            await self._view.look_again()
+
+        async with self._making:
+            return await self._operations.carry_out(Wish(kind="promote", group=group, to=alias), cause, make)
+
+    def forecast_promotion(self, group: str, alias: str) -> Forecast:
+        """That nothing would move. Raises UnknownGroup, InvalidInput, GroupBehind, Unavailable."""
+        self._view.group(group)
+        if not is_group_name(alias):
+            raise InvalidInput("`alias`: lower-case letters, digits, `_` and `-`, at most 61")
+        observed, named = self._view.served().observed, self._view.named(alias)
+        if named != group and named in observed.cluster.groups:
+            heads = observed.offsets.heads
+            check_caught_up(heads.get(group, {}), heads.get(named, {}), named, observed.offsets.end)
+        wish = Wish(kind="promote", group=group, to=alias)
+        return Forecast(
+            **msgspec.structs.asdict(wish), moves=[], totals=totals_for([]), plan=plan_digest(wish, [])
+        )
+
+    async def delete(self, group: str) -> None:
+        """Deletes the group; its finished sessions stay in Kafka until their retention ends, and in the lake.
+
+        Raises UnknownGroup, GroupInUse, GroupChanged, Unavailable.
+        """
+        self._view.group(group)
+        await self._store.delete(group)
+        await self._view.look_again()
+
+    def current(self, group: str) -> CurrentRow:
+        """The sessions that are current in a group, or in the one that an alias names.
+
+        Raises UnknownGroup, Unavailable.
+        """
+        return self.current_of(self._view.named(group))
+
+    def current_of(self, name: str) -> CurrentRow:
+        """The sessions that are current in the group of this name. Raises UnknownGroup, Unavailable."""
+        cluster = self._view.served(with_offsets=False).observed.cluster
+        self._view.group(name)
+        starts = {other: one.start for other, one in cluster.groups.items() if one.start is not None}
+        return current_in(
+            name, cluster.chain(name), cluster.count, self._names, starts=starts, aliases=cluster.aliases
+        )
+
+    async def _forecast(self, wish: RewindWish) -> tuple[RewindForecast, Mapping[int, StreamFacts]]:
+        followed = self._view.group(wish.group)
+        cluster = self._view.served(with_offsets=False).observed.cluster
+        check_wish(wish, cluster.count)
+        if followed.settings is None:
+            raise UnknownGroup(f"group {wish.group!r} has no settings: no member of it has ever started")
+        if not wish.alone and len(cluster.chain(wish.group)) >= MAX_CHAIN:
+            raise RewindRefused(f"{MAX_CHAIN} groups up to {wish.group!r} follow each other; start `alone`")
+        settings = new_settings(followed.settings, wish.settings)
+        is_known = wish.as_ in cluster.groups or wish.as_ in cluster.aliases
+        if is_known or not await self._source.is_unused(wish.as_):
+            raise NameTaken(f"there is or was a group or alias {wish.as_!r}; choose another name")
+        before = {
+            stream: followed.start.offset(stream) if followed.start is not None else None
+            for stream in range(cluster.count)
+        }
+        facts = await self._source.facts(wish.group, before, time_of_wish(wish.to))
+        starts = [start_of(stream, wish, facts[stream]) for stream in range(cluster.count)]
+        if not wish.alone:
+            await asyncio.gather(*(self._check_sessions(wish.group, one, facts) for one in starts))
+        return plan_of(wish, settings, starts), facts
+
+    async def _check_sessions(self, group: str, found: StreamStart, facts: Mapping[int, StreamFacts]) -> None:
+        """Raises RewindRefused if retention has removed sessions that reach the start."""
+        head, start = facts[found.stream].head, found.start
+        if start is None or head is None or start >= head.position:
+            return  # nothing that was read reaches it
+        cluster = self._view.served(with_offsets=False).observed.cluster
+        chain = [GroupStart(follows=group, offsets={found.stream: start}), *cluster.chain(group)]
+        for cut in reaching_cuts(chain, found.stream):
+            if not await self._source.has_sessions_since(cut, found.stream, start):
+                raise RewindRefused(
+                    f"stream {found.stream}: retention has removed sessions of {cut.group!r} that may reach "
+                    f"offset {start}; start later, or `alone`"
+                )
