@@ -58,7 +58,9 @@ async def hand_out(engine: Engine, items: ItemLog, leased: Sequence[Leased]) -> 
     if read.left:
         commands.append(given_back(read.left))
     await engine.submissions.submit(commands)
-    return [one for one in read.found if _is_held(engine, one.leased)]
+    over = [one.leased for one in read.found if not _is_held(engine, one.leased)]
+    engine.give_back(over)  # no attempt, if nobody else has had them since
+    return [one for one in read.found if one.leased not in over]
 
 
 async def _read(items: ItemLog, leased: Sequence[Leased]) -> _Read:
