@@ -39,6 +39,7 @@ def test_the_log_keeps_its_contract_over_a_wire(
         assert isinstance(loop, VirtualLoop)
         clock = itertools.count(1_000)
         rng, broker = random.Random(promise), InMemoryLog(SETTINGS, now_ms=lambda: next(clock))
+        broker.others["default"] = broker
         wire = Wire(loop, rng, Weather(slow=slow), KafkaUnavailable)
         log = SimulatedStreamLog(broker, "a1", wire, rng, contextvars.Context(), lambda *commit: None)
 

@@ -39,6 +39,8 @@ CODES = [-1, *range(1, 140)]
 LONG_S = 60.0
 SPECS = [TopicSpec(name="a"), TopicSpec(name="new")]
 OUT_OF_RANGE, TIMED_OUT, EXISTS, NOT_CONTROLLER, UNKNOWN_GROUP = 1, 7, 36, 41, 69
+UNKNOWN_MEMBER = 25
+"""What only a member may commit for a group that has some."""
 
 
 async def values(cluster: Cluster) -> list[bytes]:
@@ -90,6 +92,7 @@ QUESTIONS: dict[type, Question] = {
 
 OTHER_WORDS: dict[tuple[type, int], list[str]] = {
     (FetchRequest, OUT_OF_RANGE): ["the log ends before offset 0"],
+    (OffsetCommitRequest, UNKNOWN_MEMBER): ["has members; stop them first"],
     **{(ChangeSettings, code): ["rejects the settings: refused"] for code in CODES},
     **{(CreateTopicsRequest, code): ["a right is missing"] for code in NO_RIGHT},
 }
@@ -143,6 +146,7 @@ def expected_of(kind: type, code: int) -> str:
     if code in question.harmless:
         return "answered" if kind is CreateTopicsRequest else "awaited"
     is_wrong = kind in (OffsetDeleteRequest, ChangeSettings, CreateTopicsRequest)
+    is_wrong |= (kind, code) == (OffsetCommitRequest, UNKNOWN_MEMBER)
     if code in NO_RIGHT:
         return "KafkaDenied"
     if kind is CreateTopicsRequest and code == TIMED_OUT:
