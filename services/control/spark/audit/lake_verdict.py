@@ -1,8 +1,8 @@
 """Compares rows of the table `sessions` with sessions of the topic that begin at the same fragment.
 
 Pure. The table must hold each readable session once, with equal columns, as far as the lake has read the
-topic, and nothing else. Checksums of 32 bytes stand for the columns and for the fragments. A row whose session is not in
-the topic is judged only if it names a place in the topic that the audit has read.
+topic, and nothing else. Checksums of 32 bytes stand for the columns and for the fragments. A row whose
+session is not in the topic is judged only if it names a place in the topic that the audit has read.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 from pyspark.sql import functions as f
 
-from services.control.spark.delta import Commit, Overtaken, Transaction
+from services.control.spark.delta import Overtaken, Transaction
 from services.control.spark.lake.plan import (
     Held,
     Note,
