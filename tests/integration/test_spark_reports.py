@@ -79,13 +79,18 @@ def _files_added_by(folder: Path, version: int) -> set[Path]:
 
 
 def test_what_was_counted_and_has_changed_is_counted_again(spark: SparkSession, tmp_path: Path) -> None:
-    """After rows are deleted, and when the table is another one. Tables of an earlier Baton are replaced.
+    """After rows are deleted, and when the table is another one. Tables of an earlier Baton are replaced if
+    they cannot hold the new rows. Else they get the columns that they lack, and keep all others, and rows.
 
     A session at the end of the year 9999, the last time that clients may send, is in no report.
     """
     spark.range(3).selectExpr("id AS sessions", "'default' AS `group`").write.format("delta").save(
         f"{tmp_path}/reports/periods"
     )
+    keys = spark.createDataFrame(
+        [("other", "march", "ann", "note")], "`group` STRING, report STRING, key STRING, mine STRING"
+    )
+    keys.write.format("delta").partitionBy("group", "report").save(f"{tmp_path}/reports/keys")
     lake = Lake(spark, tmp_path)
     far = {"id": "far", "first_time": 253_402_300_799_000, "last_time": 253_402_300_799_999}
     lake.append([*sessions(1, 30), sessions(4, 1)[0] | far])
@@ -105,6 +110,9 @@ def test_what_was_counted_and_has_changed_is_counted_again(spark: SparkSession, 
     assert [run["counted"] for run in (taken_over, deleted, other)] == ["all"] * 3
     assert (taken_over["why"], deleted["why"]) == (None, "version 1 of the table has deleted or changed rows")
     assert other["why"] == "the table `sessions` was made again"
+    held = lake.table("keys")
+    assert [row["mine"] for row in held if row["report"] == "march"] == ["note"]
+    assert {row["mine"] for row in held if row["report"] == "default"} == {None}
 
 
 def test_a_log_that_was_cleaned_up_is_counted_again(spark: SparkSession, tmp_path: Path) -> None:
