@@ -20,6 +20,7 @@ from services.control.spark.lake.plan import Note
 from shared.model.routing import initial_table
 from shared.model.sessions import parse_session
 from tests.spark import Pipeline, fragment
+from tests.spark_plans import plans_of, shuffles
 from tests.topics import records_of
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ async def test_an_honest_delivery_has_no_differences(
 ) -> None:
     """On a log with every kind of record; the table is compared if there is one; by few judges or many.
 
-    Sessions of an aborted transaction are not delivered.
+    Sessions of an aborted transaction are not delivered. All is shuffled once.
     """
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
@@ -85,11 +86,13 @@ async def test_an_honest_delivery_has_no_differences(
 
     await fill_table(spark, pipeline, tmp_path)
     monkeypatch.setattr(job, "RECORDS_PER_JUDGE", 200)
-    result = await asyncio.to_thread(audit, spark, pipeline.request("audit", tmp_path))
+    request = pipeline.request("audit", tmp_path)
+    result, plans = await asyncio.to_thread(plans_of, spark, lambda: audit(spark, request))
 
     assert found_in(result) == {}, result["examples"]
     assert (result["verdict"], result["left_out"]) == ("exact", [])
     assert result["lake_judged"] == len(sessions)
+    assert [shuffles(plan) for plan in plans if ".fragments." in plan] == [1]
 
 
 async def test_faults_of_the_table_are_found(

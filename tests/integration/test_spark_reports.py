@@ -18,6 +18,7 @@ from services.control.spark.reports.counting import RANK_ERROR, K
 from services.control.spark.reports.job import reports
 from shared.errors import InvalidInput, NotFound
 from tests.reports_lake import Lake, same_as_python, sessions
+from tests.spark_plans import plans_of, shuffled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +36,7 @@ def test_many_runs_give_what_plain_python_computes(
 
     A later run reads none of the files that an earlier one has counted. Batches are merged on the way, the
     table is compacted, another group's sessions are left out, and a new path is counted over all sessions.
-    The last run plans as for a large state.
+    The last run plans as for a large state: it shuffles no arrays, and nothing into one task.
     """
     monkeypatch.setattr(batches, "FAN", 2)
     lake = Lake(spark, tmp_path)
@@ -55,9 +56,8 @@ def test_many_runs_give_what_plain_python_computes(
     rules = {"cut_query": "yes", "item_rules": "/user/[0-9]+=>/user/N ^(/p)[0-2]$=>$1low"}
     monkeypatch.setattr(job, "SMALL_BYTES", 0)
     bounds = {"from": "2026-03-28", "to": "2026-04-03T12:15:00+05:45"}
-    third = lake.run(
-        report="nepal", zone="Asia/Kathmandu", period="day", item_paths=",".join(PATHS), **rules, **bounds
-    )
+    nepal = {"report": "nepal", "zone": "Asia/Kathmandu", "period": "day", "item_paths": ",".join(PATHS)}
+    third, plans = plans_of(spark, lambda: lake.run(**nepal, **rules, **bounds))
 
     def rewrite(item: str) -> str:
         return re.sub("^(/p)[0-2]$", r"\1low", re.sub("/user/[0-9]+", "/user/N", item.partition("?")[0]))
@@ -68,6 +68,11 @@ def test_many_runs_give_what_plain_python_computes(
     assert first["total"][0]["sessions"] == sum(day["sessions"] for day in first["days"])
     assert len(first["days"]) == 31
     assert max(len(found) for found in lake.state().batches().values()) <= 2
+    moved = [shuffle for plan in plans for shuffle in shuffled(plan)]
+    assert moved
+    assert not [columns for columns, how in moved if how.startswith("SinglePartition")]
+    assert not [columns for columns, _ in moved if columns & {"data", "items"}]
+    assert not [plan for plan in plans if "collect_list" in plan or "collect_set" in plan]
 
 
 def _files_added_by(folder: Path, version: int) -> set[Path]:
