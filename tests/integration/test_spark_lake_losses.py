@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
+from pyspark.sql import functions as f
 
 from services.control.spark.delta import java_class
 from services.control.spark.lake import job, positions
@@ -19,6 +20,7 @@ from services.control.spark.lake.job import lake
 from services.control.spark.lake.plan import LostRecords, Note
 from services.control.spark.lake.table import LakeTable
 from shared.model.group import GroupSettings
+from shared.model.sessions import session_id
 from tests.lake import NOON_MS, session_record, table_keys
 from tests.spark import Pipeline
 from tests.topics import admin_client
@@ -190,8 +192,8 @@ async def test_a_topic_that_was_created_anew_adds_what_the_table_does_not_hold(
 ) -> None:
     """Its offsets mean nothing to the old ones, and a session that both topics hold appears once.
 
-    Columns that a newer version has added do not disturb, and rows that somebody deleted stay so, by any
-    statement. A topic that ends below what the lake has read stops it, until the loss is accepted.
+    Columns that a newer version has added do not disturb. Rows that somebody deleted stay so, by any
+    statement, and those that somebody added are not added again. A topic that ends below what the lake has read stops it, until the loss is accepted.
     """
     pipeline = Pipeline(kafka=kafka, namespace=namespace, settings=GroupSettings())
     await pipeline.create()
@@ -217,11 +219,13 @@ async def test_a_topic_that_was_created_anew_adds_what_the_table_does_not_hold(
         f"MERGE INTO delta.`{table}` t USING (SELECT 'z' AS key) s ON t.key = s.key WHEN MATCHED THEN DELETE"
     )
     rest = spark.read.format("delta").load(str(table)).where("key != 'y'")
-    rest.write.format("delta").mode("overwrite").save(str(table))
+    new = {"key": f.lit("new"), "id": f.lit(session_id("default", 0, "new", 9)), "first_offset": f.lit(9)}
+    added = rest.where("key = 'x'").withColumns(new)
+    rest.unionByName(added).write.format("delta").mode("overwrite").save(str(table))
     await pipeline.deliver([session_record("new", 9)], partition=1)
     edited = await asyncio.to_thread(lake, spark, request)
 
-    assert (edited["added"], edited["sessions"]) == (1, 5)
+    assert (edited["added"], edited["duplicates"], edited["sessions"]) == (0, 1, 5)
     assert table_keys(spark, table) == dict.fromkeys([*"abcx", "new"], 1)
 
     _note_more(spark, table, edited)

@@ -63,9 +63,9 @@ def current_note(table: LakeTable, version: int, group: str) -> Note:
     counted = note_of_rows(table, version, group)
     if note is None:
         return counted
-    return msgspec.structs.replace(
-        note, sessions=counted.sessions, fragments=counted.fragments, bytes=counted.bytes
-    )
+    counts = {name: getattr(counted, name) for name in ("sessions", "fragments", "bytes")}
+    # somebody may have added rows of sessions that the lake has not read yet
+    return msgspec.structs.replace(note, unsure=True, **counts)
 
 
 def still_holds(table: LakeTable, transaction: Transaction) -> None:
