@@ -193,7 +193,8 @@ async def test_a_topic_that_was_created_anew_adds_what_the_table_does_not_hold(
     """Its offsets mean nothing to the old ones, and a session that both topics hold appears once.
 
     Columns that a newer version has added do not disturb. Rows that somebody deleted stay so, by any
-    statement, and those that somebody added are not added again. A topic that ends below what the lake has read stops it, until the loss is accepted.
+    statement, and those that somebody added are not added again. A topic that ends below what the lake has
+    read stops it, until the loss is accepted.
     """
     pipeline = Pipeline(kafka=kafka, namespace=namespace, settings=GroupSettings())
     await pipeline.create()
