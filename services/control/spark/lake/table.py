@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from services.control.spark.delta import (
     NO_TABLE,
     Commit,
+    Overtaken,
     Transaction,
     commits,
     delta_log,
@@ -85,9 +86,14 @@ class LakeTable:
         return {name: kind for name, kind in columns.items() if name.lower() not in present}
 
     def add_columns(self, columns: Mapping[str, str]) -> None:
-        """Adds columns, which are null in the rows that are there."""
+        """Adds columns, which are null in the rows that are there. Raises Overtaken, also if it has one."""
         listed = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
-        self._change(f"ALTER TABLE {self.sql_name} ADD COLUMNS ({listed})")
+        try:
+            self._change(f"ALTER TABLE {self.sql_name} ADD COLUMNS ({listed})")
+        except Exception:
+            if self.missing(columns) != dict(columns):
+                raise Overtaken("another writer has added a column") from None
+            raise
 
     def layout(self) -> int:
         """1 for a table of an earlier version, whose `day` is the day of `first_time`; else 2."""

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from services.control.spark.delta import raise_if_overtaken, retry_overtaken
+from services.control.spark.delta import Overtaken, raise_if_overtaken, retry_overtaken
 from services.control.spark.driver.run_lock import CheckLock
 from services.control.spark.lake.table import NO_VECTORS, LakeTable
 from services.control.spark.reports.counting import REASONS
@@ -122,6 +122,8 @@ class Publisher:
             writer.option("userMetadata", note).save(table.path)
         except Exception as error:
             raise_if_overtaken(error)
+            if table.exists() != is_other:
+                raise Overtaken("another writer has made the table") from None
             raise
 
 
