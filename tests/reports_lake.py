@@ -101,10 +101,7 @@ class Lake:
         times = [column for column, kind in frame.dtypes if kind == "timestamp"]
         for column in times:
             frame = frame.selectExpr(f"* EXCEPT ({column})", f"unix_millis({column}) AS {column}")
-        return [
-            row.asDict() | {column: datetime.fromtimestamp(row[column] / 1000, UTC) for column in times}
-            for row in frame.collect()
-        ]
+        return [row.asDict() | {column: _time(row[column]) for column in times} for row in frame.collect()]
 
     def reference(self, result: dict[str, Any], top: int) -> Reference:
         """What plain Python makes of the sessions in the range that the run reports."""
@@ -116,6 +113,10 @@ class Lake:
             end=datetime.fromisoformat(result["to"]).astimezone(UTC),
             top=top,
         )
+
+
+def _time(at_ms: int | None) -> datetime | None:
+    return None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
 def same(found: Rows, expected: Rows, report: str = "default") -> None:

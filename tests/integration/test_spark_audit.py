@@ -16,10 +16,13 @@ import pytest
 from services.control.spark.audit import job
 from services.control.spark.audit.job import audit
 from services.control.spark.kafka.log import topic_id
+from services.control.spark.lake.job import lake
+from services.control.spark.lake.plan import Note
 from shared.model.routing import initial_table
 from shared.model.sessions import parse_session
 from shared.model.start import GroupStart
 from tests.spark import Pipeline, fragment
+from tests.spark_plans import plans_of, shuffles
 from tests.topics import records_of
 
 if TYPE_CHECKING:
@@ -67,7 +70,7 @@ async def test_an_honest_delivery_has_no_differences(
 ) -> None:
     """On a log with every kind of record; the table is compared if there is one; by few judges or many.
 
-    Sessions of an aborted transaction are not delivered.
+    Sessions of an aborted transaction are not delivered. All is shuffled once.
     """
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
@@ -85,11 +88,13 @@ async def test_an_honest_delivery_has_no_differences(
 
     await fill_table(spark, pipeline, tmp_path)
     monkeypatch.setattr(job, "RECORDS_PER_JUDGE", 200)
-    result = await asyncio.to_thread(audit, spark, pipeline.request("audit", tmp_path))
+    request = pipeline.request("audit", tmp_path)
+    result, plans = await asyncio.to_thread(plans_of, spark, lambda: audit(spark, request))
 
     assert found_in(result) == {}, result["examples"]
     assert (result["verdict"], result["left_out"]) == ("exact", [])
     assert result["lake_judged"] == len(sessions)
+    assert [shuffles(plan) for plan in plans if ".fragments." in plan] == [1]
 
 
 async def test_a_group_that_follows_is_judged_from_its_start_without_what_others_hold(
@@ -126,7 +131,10 @@ async def test_a_group_that_follows_is_judged_from_its_start_without_what_others
 async def test_faults_of_the_table_are_found(
     spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
 ) -> None:
-    """Rows removed, altered, doubled and invented count apart; those of another topic are not judged."""
+    """Rows removed, altered, doubled and invented count apart; those of another topic are not judged.
+
+    Rows at the end of the topic are missing too, and all of them if the table was emptied.
+    """
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
     await pipeline.send([fragment(f"k{n}", data=n, end=True) for n in range(12)])
@@ -141,14 +149,18 @@ async def test_faults_of_the_table_are_found(
 
     await fill_table(spark, pipeline, tmp_path, plant)
     result = await asyncio.to_thread(audit, spark, request)
-    older = pipeline.request("audit", tmp_path / "older")
+    older, copied = (pipeline.request("audit", tmp_path / name) for name in ("older", "copied"))
     table = spark.read.format("delta").load(request.table("sessions"))
     table.drop("topic_id").write.format("delta").save(older.table("sessions"))
     unjudged = await asyncio.to_thread(audit, spark, older)
+    table.write.format("delta").save(copied.table("sessions"))
+    without_note = await asyncio.to_thread(audit, spark, copied)
+    spark.sql(f"DELETE FROM delta.`{request.table('sessions')}`")
+    emptied = await asyncio.to_thread(audit, spark, request)
 
     assert [name for name in FAULTS if result[name]] == []
     assert {name: result[name] for name in FAULTS_OF_TABLE} == {
-        "lake_missing": 2,
+        "lake_missing": 4,
         "lake_extra": 1,
         "lake_different": 2,
         "lake_duplicated": 1,
@@ -156,6 +168,9 @@ async def test_faults_of_the_table_are_found(
     assert (result["verdict"], result["lake_not_judged"]) == ("differs", 1)
     assert (unjudged["verdict"], unjudged["lake_judged"]) == ("exact", 0)
     assert "earlier layout" in unjudged["left_out"][0]["why"]
+    assert without_note["lake_missing"] == 2
+    assert "does not say how far" in without_note["left_out"][0]["why"]
+    assert (emptied["verdict"], emptied["lake_missing"]) == ("differs", 12)
 
 
 async def test_every_planted_fault_is_found(
@@ -203,7 +218,10 @@ async def test_every_planted_fault_is_found(
 async def test_a_stream_that_was_started_over_is_judged_by_its_present_log(
     spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
 ) -> None:
-    """What the log before it delivered is counted, and the present log must be delivered in full."""
+    """What the log before it delivered is counted, and the present log must be delivered in full.
+
+    The lake holds the sessions of both until those of the earlier log are deleted, as docs/lake.md says.
+    """
     pipeline = Pipeline(kafka=kafka, namespace=namespace, streams=1)
     await pipeline.create()
     await pipeline.send([fragment(f"k{n % 4}", data=n, end=n % 10 == 9) for n in range(100)])
@@ -212,11 +230,17 @@ async def test_a_stream_that_was_started_over_is_judged_by_its_present_log(
     assert {session.id for session, _ in before}.isdisjoint(session.id for session, _ in after)
     await pipeline.deliver([(session.key.encode(), value) for session, value in (*before, *after[1:])])
     await pipeline.commit(positions, log=52)
+    request = pipeline.request("audit", tmp_path)
+    both = await asyncio.to_thread(lake, spark, request)
+    spark.sql(f"DELETE FROM delta.`{request.table('sessions')}` WHERE log < 52")
+    later = await asyncio.to_thread(lake, spark, request)
 
-    result = await asyncio.to_thread(audit, spark, pipeline.request("audit", tmp_path))
+    result = await asyncio.to_thread(audit, spark, request)
 
+    assert (both["added"], later["added"]) == (len(before) + len(after) - 1, 0)
     assert found_in(result) == {"missing": 1}, result["examples"]
     assert (result["not_judged"], result["judged"]) == (len(before), len(after))
+    assert (result["lake_not_judged"], result["lake_judged"]) == (len(before), len(after) - 1)
 
 
 def found_in(result: dict[str, Any]) -> dict[str, int]:
@@ -230,21 +254,27 @@ async def fill_table(
     lake: Path,
     plant: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] = list,
 ) -> None:
-    """Writes the delivered sessions into the table, with where they are in the topic, after `plant`."""
+    """Writes the delivered sessions into the table, with where they are in the topic, after `plant`.
+
+    The commit notes that the table holds all of them.
+    """
     topic = pipeline.names.sessions(pipeline.group)
     own_id = await asyncio.to_thread(topic_id, spark, pipeline.kafka, topic)
     rows = []
-    for partition in range(2):
+    ends = {0: 0, 1: 0}
+    for partition in ends:
         for record in await records_of(pipeline.kafka, topic, partition):
             session = parse_session(record.value)
             row = {name: getattr(session, name) for name in msgspec.structs.asdict(session)}
             row |= {"data": [bytes(raw).decode() for raw in session.data], "topic_id": own_id}
             row |= {"topic_partition": partition, "topic_offset": record.offset}
+            ends[partition] = record.offset + 1
             row |= {"day": datetime.fromtimestamp(session.opened_at / 1000, UTC).date()}
             rows.append(row)
     names = [one.split()[0].strip("`") for one in TABLE_SCHEMA.split(", ")]
     frame = spark.createDataFrame([tuple(row[name] for name in names) for row in plant(rows)], TABLE_SCHEMA)
-    frame.write.format("delta").partitionBy("group", "day").save(
+    note = Note(group=pipeline.group, topics={own_id: ends}).encode()
+    frame.write.format("delta").partitionBy("group", "day").option("userMetadata", note).save(
         pipeline.request("audit", lake).table("sessions")
     )
 

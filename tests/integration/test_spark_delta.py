@@ -9,6 +9,7 @@ import pytest
 
 from services.control.spark import delta
 from services.control.spark.delta import Overtaken, Transaction, delta_log
+from services.control.spark.lake.table import LakeTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,3 +88,16 @@ def test_of_two_that_replace_the_same_partition_one_commits(spark: SparkSession,
         table.commit(first, "a")
 
     assert table.rows() == {"a": [2], "b": [3]}
+
+
+def test_of_two_that_add_the_same_column_one_starts_over(spark: SparkSession, tmp_path: Path) -> None:
+    """As two groups' jobs do after an upgrade."""
+    table = LakeTable(spark, Table(spark, tmp_path / "table").path)
+    missing = table.missing({"report": "STRING", "more": "STRING"})
+    table.add_columns(missing)
+
+    with pytest.raises(Overtaken):
+        table.add_columns(missing)
+
+    assert table.columns() == {"report": "string", "n": "bigint", "more": "string"}
+    assert table.partitions() == ("report",)

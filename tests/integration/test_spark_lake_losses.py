@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
+from pyspark.sql import functions as f
 
+from services.control.spark.delta import java_class
 from services.control.spark.lake import job, positions
 from services.control.spark.lake.job import lake
-from services.control.spark.lake.plan import LostRecords
+from services.control.spark.lake.plan import LostRecords, Note
+from services.control.spark.lake.table import LakeTable
 from shared.model.group import GroupSettings
+from shared.model.sessions import session_id
 from tests.lake import NOON_MS, session_record, table_keys
 from tests.spark import Pipeline
 from tests.topics import admin_client
@@ -26,7 +32,10 @@ if TYPE_CHECKING:
 async def test_a_table_that_was_deleted_or_set_back_holds_every_session_once_again(
     spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
 ) -> None:
-    """Nothing beside the table says how far it has come, so a run continues each of its states."""
+    """Nothing beside the table says how far it has come, so a run continues each of its states.
+
+    A table whose log is damaged stops the run; without it, the table is made again.
+    """
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
     request = pipeline.request("lake", tmp_path)
@@ -55,6 +64,11 @@ async def test_a_table_that_was_deleted_or_set_back_holds_every_session_once_aga
     after_backup = await asyncio.to_thread(lake, spark, request)
     keys_after_backup = table_keys(spark, table)
 
+    for commit in (table / "_delta_log").glob("*.json"):
+        commit.write_text("nothing that Delta knows")
+    java_class(spark, "org.apache.spark.sql.delta.DeltaLog").clearCache()
+    with pytest.raises(Exception, match=r"nothing that Delta knows|JSON|json"):
+        await asyncio.to_thread(lake, spark, request)
     await asyncio.to_thread(shutil.rmtree, table)
     after_deletion = await asyncio.to_thread(lake, spark, request)
 
@@ -67,7 +81,10 @@ async def test_a_table_that_was_deleted_or_set_back_holds_every_session_once_aga
 async def test_unreadable_records_are_set_aside_once_and_lost_ones_stop_the_run(
     spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
 ) -> None:
-    """A bad record does not stop the lake. Deleted records do, until the loss is accepted."""
+    """A bad record does not stop the lake. Deleted records do, until the loss is accepted.
+
+    Without the table of unreadable records, those come back whose records are read again.
+    """
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
     request = pipeline.request("lake", tmp_path)
@@ -93,7 +110,9 @@ async def test_unreadable_records_are_set_aside_once_and_lost_ones_stop_the_run(
     )
     assert rows[0].appended > NOON_MS
 
+    await asyncio.to_thread(shutil.rmtree, request.table("unreadable"))
     await pipeline.deliver([session_record(key, 10) for key in ("lost1", "lost2", "kept")])
+    await pipeline.deliver([(b"k", b"{")], partition=1)
     async with admin_client(kafka) as admin:
         where = TopicPartition(pipeline.names.sessions("default"), 0)
         await admin.delete_records({where: RecordsToDelete(before_offset=6)})
@@ -103,6 +122,8 @@ async def test_unreadable_records_are_set_aside_once_and_lost_ones_stop_the_run(
     after = await asyncio.to_thread(lake, spark, request)
 
     assert (accepted["skipped"], accepted["added"], after["commits"]) == (2, 1, 0)
+    rows = spark.read.format("delta").load(request.table("unreadable")).collect()
+    assert [(row.topic_partition, row.topic_offset) for row in rows] == [(1, 0)]
     assert table_keys(spark, Path(request.table("sessions"))) == {"a": 1, "b": 1, "kept": 1}
 
 
@@ -112,6 +133,7 @@ async def test_of_two_writers_that_planned_the_same_batch_one_appends_it(
     """A driver that stood still right before its commit, while another took over, adds nothing twice.
 
     Other groups' commits between the two change nothing about that; nor does a table set back meanwhile.
+    None of these runs reads a file that an earlier one has written.
     """
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     other = Pipeline(kafka=kafka, namespace=namespace, group="other")
@@ -132,7 +154,8 @@ async def test_of_two_writers_that_planned_the_same_batch_one_appends_it(
 
     await other.deliver([session_record("elsewhere", 1, group="other")])
     await pipeline.deliver([session_record("a", 2), session_record("b", 3)])
-    overtaken = await asyncio.to_thread(lake, spark, request, stands_still)
+    with _hidden_files(table):
+        overtaken = await asyncio.to_thread(lake, spark, request, stands_still)
 
     assert (overtaken["added"], overtaken["sessions"]) == (0, 3)
     assert table_keys(spark, table) == {"first": 1, "a": 1, "b": 1}
@@ -153,12 +176,25 @@ async def test_of_two_writers_that_planned_the_same_batch_one_appends_it(
     assert table_keys(spark, table) == {"first": 1, "a": 1, "b": 1, "c": 1}
 
 
+@contextlib.contextmanager
+def _hidden_files(table: Path) -> Iterator[None]:
+    """Hides the data that the table has now."""
+    paths = list(table.rglob("*.parquet"))
+    for path in paths:
+        path.rename(path.with_suffix(".away"))
+    yield
+    for path in paths:
+        path.with_suffix(".away").rename(path)
+
+
 async def test_a_topic_that_was_created_anew_adds_what_the_table_does_not_hold(
     spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
 ) -> None:
     """Its offsets mean nothing to the old ones, and a session that both topics hold appears once.
 
-    Columns that a newer version has added do not disturb, and rows that somebody deleted stay so.
+    Columns that a newer version has added do not disturb. Rows that somebody deleted stay so, by any
+    statement, and those that somebody added are not added again. A topic that ends below what the lake has
+    read stops it, until the loss is accepted.
     """
     pipeline = Pipeline(kafka=kafka, namespace=namespace, settings=GroupSettings())
     await pipeline.create()
@@ -179,3 +215,34 @@ async def test_a_topic_that_was_created_anew_adds_what_the_table_does_not_hold(
     assert (after["added"], after["duplicates"], after["sessions"]) == (3, 2, 6)
     assert table_keys(spark, table) == dict.fromkeys("abcxyz", 1)
     assert "later" in spark.read.format("delta").load(str(table)).columns
+
+    spark.sql(
+        f"MERGE INTO delta.`{table}` t USING (SELECT 'z' AS key) s ON t.key = s.key WHEN MATCHED THEN DELETE"
+    )
+    rest = spark.read.format("delta").load(str(table)).where("key != 'y'")
+    new = {"key": f.lit("new"), "id": f.lit(session_id("default", 0, "new", 9)), "first_offset": f.lit(9)}
+    added = rest.where("key = 'x'").withColumns(new)
+    rest.unionByName(added).write.format("delta").mode("overwrite").save(str(table))
+    await pipeline.deliver([session_record("new", 9)], partition=1)
+    edited = await asyncio.to_thread(lake, spark, request)
+
+    assert (edited["added"], edited["duplicates"], edited["sessions"]) == (0, 1, 5)
+    assert table_keys(spark, table) == dict.fromkeys([*"abcx", "new"], 1)
+
+    _note_more(spark, table, edited)
+    with pytest.raises(LostRecords, match=r"partition 1 .* at offset 6, but .* up to 9"):
+        await asyncio.to_thread(lake, spark, request)
+    accepted = await asyncio.to_thread(lake, spark, pipeline.request("lake", tmp_path, accept_loss=1))
+
+    # deleted ones too: the lake cannot know what these offsets held
+    assert table_keys(spark, table) == dict.fromkeys([*"abcxyz", "new"], 1)
+    assert (accepted["added"], accepted["duplicates"]) == (2, 4)
+
+
+def _note_more(spark: SparkSession, table: Path, result: dict[str, Any]) -> None:
+    """Commits nothing but a note that the lake has read 9 offsets of partition 1."""
+    topics = {result["topic_id"]: {0: 0, 1: 9}}
+    transaction = LakeTable(spark, str(table)).begin(job.application_of("default"))
+    transaction.write(spark.read.format("delta").load(str(table)).limit(0))
+    number = transaction.recorded() + 1
+    transaction.commit(Note(group="default", number=number, topics=topics).encode(), number)

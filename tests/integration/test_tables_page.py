@@ -34,7 +34,10 @@ def documented(table: str) -> dict[str, str]:
 async def test_the_page_describes_the_tables_and_its_example_runs(
     spark: SparkSession, kafka: str, namespace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every column with its type, and the Spark example on the tables of two jobs."""
+    """Every column with its type, and the Spark example on the tables of two jobs.
+
+    No table has deletion vectors.
+    """
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
     await pipeline.send(
@@ -53,6 +56,11 @@ async def test_the_page_describes_the_tables_and_its_example_runs(
     for table in ("sessions", "unreadable", *(f"reports/{name}" for name in reported)):
         schema = spark.read.format("delta").load(request.table(*table.split("/"))).dtypes
         assert documented(table) == dict(schema), table
+    for table in ("sessions", "unreadable", *(f"reports/{name}" for name in (*reported, "_partials"))):
+        detail = spark.sql(f"DESCRIBE DETAIL delta.`{request.table(*table.split('/'))}`").first()
+        assert detail is not None
+        assert detail.properties["delta.enableDeletionVectors"] == "false", table
+        assert "deletionVectors" not in detail.tableFeatures, table
     (example,) = re.findall(r"```python\n(.*?start_spark.*?)```", PAGE.read_text(), re.S)
     example = example.replace('".baton/lake"', repr(request.table())).replace(
         '".baton/look"', repr(str(tmp_path / "look"))

@@ -1,5 +1,7 @@
 """Decides which runs to start on a schedule, such as `lake,reports every 15m; audit every 6h`.
 
+A job may have parameters: `reports(zone=Europe/Berlin report=berlin)`.
+
 Pure. Everything is derived from the runs that control keeps on disk, so a restart of control neither loses
 nor repeats a start. Time is divided into slots as long as the schedule's period, counted from 1970-01-01
 00:00 UTC: `every 1d` starts at midnight. Each slot has one round, which runs the jobs in order, each after
@@ -11,12 +13,13 @@ runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
+from services.control.core.jobs import Job, ParametersInvalid, parse_parameters
 from services.control.core.runs import Run, ScheduledFor
 from shared.errors import InvalidInput
 from shared.model.names import DEFAULT_GROUP, is_group_name
@@ -24,10 +27,16 @@ from shared.model.names import DEFAULT_GROUP, is_group_name
 _RULE = re.compile(
     r"(?P<jobs>\S.*?)\s+every\s+(?P<number>[0-9]{1,6})(?P<unit>[smhd])(\s+in\s+(?P<group>\S+))?"
 )
+_STEP = re.compile(r"(?P<job>[^\s()=]+)(\((?P<parameters>[^()]*)\))?")
+_COMMA = re.compile(r",(?![^()]*\))")
+"""Between two jobs, not between parentheses."""
 _SECONDS: Mapping[str, int] = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 SHORTEST_S: Final = 10
 LONGEST_S: Final = 366 * 86_400
-HOW: Final = "expected `job,job every 15m` (s, m, h or d), and ` in GROUP` for a group other than default"
+HOW: Final = (
+    "expected `job,job(name=value name=value) every 15m` (s, m, h or d), "
+    "and ` in GROUP` for a group other than default"
+)
 QUIET: Final = frozenset({"RunUnderWay"})
 """Conditions that do not count as failures: another driver runs the same job."""
 
@@ -43,7 +52,7 @@ class SchedulesInvalid(InvalidInput):
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs that run one after another in each slot of `every_s`."""
+    """Jobs that run one after another in each slot of `every_s`; each with its parameters, as `read_step`."""
 
     jobs: tuple[str, ...]
     every_s: int
@@ -65,6 +74,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     group: str
     scheduled: ScheduledFor
+    parameters: dict[str, object] = {}
 
 
 class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,10 +97,29 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
     ]
 
 
-def parse_schedules(text: str, jobs: Container[str]) -> tuple[Schedule, ...]:
+def read_step(text: str) -> tuple[str, dict[str, object]]:
+    """A job and its parameters; whole numbers become integers. Raises ValueError.
+
+    >>> read_step("reports(zone=Europe/Berlin top=5)")
+    ('reports', {'zone': 'Europe/Berlin', 'top': 5})
+    """
+    match = _STEP.fullmatch(text)
+    if match is None:
+        raise ValueError(HOW)
+    parameters: dict[str, object] = {}
+    for pair in (match["parameters"] or "").split():
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"{pair!r} is not name=value")
+        parameters[name] = int(value) if re.fullmatch("-?[0-9]+", value) else value
+    return match["job"], parameters
+
+
+def parse_schedules(text: str, jobs: Mapping[str, Job]) -> tuple[Schedule, ...]:
     """The schedules in the text; none in "". Raises SchedulesInvalid, which lists every fault.
 
-    >>> [one.every_s for one in parse_schedules("lake every 15m; audit every 6h", {"lake", "audit"})]
+    >>> from services.control.core.jobs import JOBS
+    >>> [one.every_s for one in parse_schedules("lake every 15m; audit every 6h", JOBS)]
     [900, 21600]
     """
     found: list[Schedule] = []
@@ -101,7 +130,7 @@ def parse_schedules(text: str, jobs: Container[str]) -> tuple[Schedule, ...]:
             faults.append(f"{rule!r}: {HOW}")
             continue
         schedule = Schedule(
-            jobs=tuple(name.strip() for name in match["jobs"].split(",")),
+            jobs=tuple(step.strip() for step in _COMMA.split(match["jobs"])),
             every_s=int(match["number"]) * _SECONDS[match["unit"]],
             group=match["group"] or DEFAULT_GROUP,
         )
@@ -114,8 +143,8 @@ def parse_schedules(text: str, jobs: Container[str]) -> tuple[Schedule, ...]:
     return tuple(found)
 
 
-def _faults_of(schedule: Schedule, jobs: Container[str]) -> list[str]:
-    faults = [f"there is no job {job!r}" for job in dict.fromkeys(schedule.jobs) if job not in jobs]
+def _faults_of(schedule: Schedule, jobs: Mapping[str, Job]) -> list[str]:
+    faults = [fault for step in dict.fromkeys(schedule.jobs) for fault in _faults_of_step(step, jobs)]
     if len(set(schedule.jobs)) < len(schedule.jobs):
         faults.append("a job is named twice")
     if not SHORTEST_S <= schedule.every_s <= LONGEST_S:
@@ -123,6 +152,20 @@ def _faults_of(schedule: Schedule, jobs: Container[str]) -> list[str]:
     if not is_group_name(schedule.group):
         faults.append(f"{schedule.group!r} is not a valid name of a group")
     return faults
+
+
+def _faults_of_step(step: str, jobs: Mapping[str, Job]) -> list[str]:
+    try:
+        job, parameters = read_step(step)
+    except ValueError as error:
+        return [str(error)]
+    if job not in jobs:
+        return [f"there is no job {job!r}"]
+    try:
+        parse_parameters(jobs[job], parameters)
+    except ParametersInvalid as error:
+        return [f"{name!r} of {job} {fault}" for name, fault in error.faults]
+    return []
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,7 +212,7 @@ def rows_of(
         rows.append(
             ScheduleRow(
                 name=schedule.name,
-                jobs=schedule.jobs,
+                jobs=tuple(read_step(step)[0] for step in schedule.jobs),
                 group=schedule.group,
                 every_s=schedule.every_s,
                 state=now.state,
@@ -236,7 +279,8 @@ def _round(schedule: Schedule, own: Sequence[Run], now_ms: int, retry: Retry) ->
 
 def _start(schedule: Schedule, slot: int, step: int, attempt: int) -> Start:
     scheduled = ScheduledFor(schedule=schedule.name, slot=slot, step=step, attempt=attempt)
-    return Start(job=schedule.jobs[step], group=schedule.group, scheduled=scheduled)
+    job, parameters = read_step(schedule.jobs[step])
+    return Start(job=job, group=schedule.group, scheduled=scheduled, parameters=parameters)
 
 
 def _slot(run: Run) -> int:

@@ -74,7 +74,9 @@ class Scheduler:
     async def _start(self, start: Start) -> None:
         name = start.scheduled.schedule
         try:
-            submission = submission_for(self._view, start.job, start.group, {}, scheduled=start.scheduled)
+            submission = submission_for(
+                self._view, start.job, start.group, start.parameters, scheduled=start.scheduled
+            )
             run = await self._runner.start(submission)
         except JobAlreadyRunning:
             return

@@ -55,12 +55,6 @@ def newest_snapshot(spark: SparkSession, log: Any) -> Any:
     return log.update(False, nothing, nothing)
 
 
-def newest_version(spark: SparkSession, table: str) -> int:
-    """The version of the table's last commit (the first is 0), or NO_TABLE."""
-    version: int = newest_snapshot(spark, delta_log(spark, table)).version()
-    return version
-
-
 def files_of(spark: SparkSession, snapshot: Any) -> DataFrame:
     """Its files, as Delta's log describes them: `path`, `partitionValues`, `size` (bytes), `stats`."""
     return DataFrame(snapshot.allFiles().toDF(), spark)

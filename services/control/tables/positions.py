@@ -13,7 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from services.control.core.freshness import Positions
-from services.control.spark.lake.plan import Note, carries_on, parse_note
+from services.control.spark.lake.plan import Note, carries_on, changes_rows, parse_note
 from services.control.tables.lake import Lake, UnknownTable, columns_of, reading
 from services.control.tables.query import Column
 from services.control.tables.statements import literal
@@ -62,14 +62,15 @@ def _notes(table: DeltaTable, groups: Collection[str]) -> tuple[dict[str, Note],
     """The newest note of each group as far back as notes are true, and whether no group can have others."""
     notes: dict[str, Note] = {}
     for most in COMMITS:
+        is_changed = False
         for commit in table.history(most):
             operation, text = str(commit.get("operation")), commit.get("userMetadata")
-            if operation == _CREATED:
-                return notes, True
-            if not carries_on(operation, text):
-                return notes, notes.keys() >= set(groups)
             if note := parse_note(text):
                 notes.setdefault(note.group, note)
+            elif not carries_on(operation):
+                is_empty = operation == _CREATED and not is_changed
+                return notes, is_empty or notes.keys() >= set(groups)
+            is_changed = is_changed or changes_rows(operation, text)
         if notes.keys() >= set(groups):
             return notes, True
     return notes, False

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.control.core.jobs import JOBS
 from services.control.core.runs import Run, RunError, ScheduledFor, Submission
 from services.control.core.schedules import (
     Retry,
@@ -38,7 +39,6 @@ from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner, app_of
 from tests.unit.control.test_runner import Bench
 
-JOBS = {"lake", "reports", "audit", "maintain"}
 NO_ACTIONS = Actions(lambda _: None)
 MINUTE = 60_000
 CHAIN = Schedule(jobs=("lake", "reports"), every_s=900)
@@ -201,11 +201,16 @@ def test_schedules_are_read_strictly() -> None:
     """Every fault is listed, with what was expected."""
     found = parse_schedules(" lake, reports every 15m ;audit every 6h in fraud;", JOBS)
     assert [(one.name, one.every_s) for one in found] == [("lake,reports", 900), ("audit in fraud", 21_600)]
+    (berlin,) = parse_schedules(
+        "reports, reports(zone=Europe/Berlin period=hour,day top=5 report=b) every 1h", JOBS
+    )
+    assert berlin.jobs == ("reports", "reports(zone=Europe/Berlin period=hour,day top=5 report=b)")
     assert parse_schedules("", JOBS) == ()
     with pytest.raises(SchedulesInvalid) as caught:
         parse_schedules(
             "lake; lake every 5; nope every 1h; lake,lake every 1h; audit every 1s; "
-            "audit every 2h; audit every 1h; lake every 1h in A!",
+            "audit every 2h; audit every 1h; lake every 1h in A!; lake(x=1) every 2h; lake(x) every 3h; "
+            "maintain(keep_days=0) every 1h; lake(a=1 every 4h",
             JOBS,
         )
     text = "\n".join(caught.value.faults)
@@ -217,6 +222,10 @@ def test_schedules_are_read_strictly() -> None:
         "10 s",
         "scheduled twice",
         "'A!'",
+        "'x' of lake is not a parameter",
+        "'x' is not name=value",
+        "'keep_days' of maintain must be",
+        "'lake(a=1 every 4h': expected",
     ):
         assert part in text
 
@@ -244,12 +253,14 @@ async def scheduler_on(
 
 
 async def test_the_scheduler_starts_what_is_due_with_the_groups_settings() -> None:
-    """With the job's default parameters, marked with its schedule; and nothing twice."""
-    scheduler, runner, _ = await scheduler_on([CHAIN])
+    """With its parameters and the job's defaults, marked with its schedule; and nothing twice."""
+    weekly = Schedule(jobs=("maintain(keep_days=3)",), every_s=7 * 86_400)
+    scheduler, runner, _ = await scheduler_on([CHAIN, weekly])
     await scheduler.step()
     await scheduler.step()
 
-    (submission,) = runner.submissions
+    submission, upkeep = runner.submissions
+    assert (upkeep.job, upkeep.parameters) == ("maintain", {"keep_days": 3})
     assert (submission.job, submission.group) == ("lake", "default")
     assert submission.parameters == {"accept_loss": 0}
     assert submission.scheduled == ScheduledFor(schedule="lake,reports", slot=SLOT, step=0, attempt=0)
@@ -323,7 +334,7 @@ async def test_a_restarted_control_goes_on_with_its_schedules(tmp_path: Path) ->
 
 async def test_control_shows_its_schedules() -> None:
     """In the order of the setting; `/metrics` has what an alarm needs."""
-    audit = Schedule(jobs=("audit",), every_s=3600, group="fraud")
+    audit = Schedule(jobs=("audit(sample=0.1)",), every_s=3600, group="fraud")
     runner = InMemoryRunner()
     good = [run_of("lake", at=SLOT), run_of("reports", at=SLOT + MINUTE, step=1)]
     bad = run_of("lake", "failed", at=SLOT + 15 * MINUTE, slot=SLOT + 15 * MINUTE)
@@ -332,7 +343,7 @@ async def test_control_shows_its_schedules() -> None:
     scheduler = Scheduler([audit, CHAIN], runner, view, NO_ACTIONS, RETRY, now_ms=lambda: SLOT)
     registry = registry_for(small_baton().view(), runner, EventFeed(), schedules=scheduler.rows)
 
-    assert [row.name for row in scheduler.rows()] == ["audit in fraud", "lake,reports"]
+    assert [row.name for row in scheduler.rows()] == ["audit(sample=0.1) in fraud", "lake,reports"]
     of_chain = {"schedule": "lake,reports"}
     assert registry.get_sample_value("baton_schedule_failures", of_chain) == 1
     success = registry.get_sample_value("baton_schedule_success_timestamp_seconds", of_chain)
@@ -342,7 +353,7 @@ async def test_control_shows_its_schedules() -> None:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control") as http:
         rows = (await http.get("/schedules")).json()["schedules"]
     assert [(row["name"], row["every_s"], row["failures"]) for row in rows] == [
-        ("audit in fraud", 3600, 0),
+        ("audit(sample=0.1) in fraud", 3600, 0),
         ("lake,reports", 900, 1),
     ]
     assert rows[1]["run"] == bad.id

@@ -78,7 +78,7 @@ class _Judge:
         self._examples: dict[str, list[Finding]] = {}
         self._read: list[tuple[Any, ...]] = []
         self._key: str | None = None
-        self._stream = -1
+        self._stream, self._log = -1, 0
         self._verdict: KeyVerdict | None = None
         self._fragments: dict[int, int] = {}
         """How many fragments of the key each stream has."""
@@ -153,7 +153,7 @@ class _Judge:
         if key != self._key:
             self.end_key()
         facts = self._streams.get(stream) or StreamFacts(stream=stream, position=0)
-        self._key, self._stream = key, stream
+        self._key, self._stream, self._log = key, stream, facts.log
         self._verdict = KeyVerdict(ground.group, key, ground.settings, facts, self._tally)
 
     def _end_offset(self) -> None:
@@ -165,6 +165,7 @@ class _Judge:
                 key=self._key or "",
                 facts=self._ground.lake,
                 tally=self._tally,
+                log=self._log,
             )
             self._note(findings)
         self._copies, self._table_rows = [], []
@@ -205,7 +206,7 @@ class _Judge:
         if fields is None:
             return verdict.deliver(Delivered(None, (), why=what))
         if sums is not None:
-            self._copies.append(TopicCopy(fields["id"], (partition, offset), *sums))
+            self._copies.append(TopicCopy(fields["id"], (partition, offset), *sums, fields["log"]))
         cuts = range(0, len(digests), DIGEST_BYTES)
         return verdict.deliver(
             Delivered(fields, [digests[cut : cut + DIGEST_BYTES] for cut in cuts], has_own_key=what)

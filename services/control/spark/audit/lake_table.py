@@ -6,25 +6,34 @@ One checksum of 32 bytes stands for a session's columns and one for its fragment
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from services.control.spark.audit.part import Part
 from services.control.spark.audit.rows import SEPARATOR, SUMMED_FIELDS, TABLE
-from services.control.spark.delta import NO_TABLE, newest_version
+from services.control.spark.delta import NO_TABLE
 from services.control.spark.kafka.log import topic_id
+from services.control.spark.lake.positions import newest_note, note_of_rows
+from services.control.spark.lake.table import LakeTable
 from services.control.spark.request import RunRequest
 
 PLACE = ("topic_id", "topic_partition", "topic_offset")
 """Columns that say where in the topic a row's session is; earlier layouts lack them."""
 
 
-class OpenTable(NamedTuple):
-    """The rows of the group at one version, or None and the reason `why` there is nothing to compare.
+NOT_NOTED: Final = (
+    "the table's history does not say how far the lake has read, so rows that are missing at the end of a "
+    "partition are not found: the job `lake` notes it again"
+)
+NOT_READ: Final = "the job `lake` has not read this sessions topic yet"
 
-    `position`: by partition of the topic, the offset after the last one in the table.
+
+class OpenTable(NamedTuple):
+    """The rows of the group at one version, or None; `why` they, or some of them, are not compared.
+
+    `position`: by partition of the topic, the offset up to which the lake has read it.
     """
 
     rows: DataFrame | None
@@ -34,17 +43,22 @@ class OpenTable(NamedTuple):
 
 def open_table(spark: SparkSession, request: RunRequest) -> OpenTable:
     """The table as it is now."""
-    path = request.table("sessions")
-    version = newest_version(spark, path)
+    table = LakeTable(spark, request.table("sessions"))
+    version = table.version()
     if version == NO_TABLE:
         return OpenTable(None, {}, "there is no table yet: the job `lake` writes it")
-    table = spark.read.format("delta").option("versionAsOf", version).load(path)
-    if not {*PLACE, "log"} <= set(table.columns):
+    every = table.read(version)
+    if not {*PLACE, "log"} <= set(every.columns):
         return OpenTable(None, {}, "the table has an earlier layout: the job `maintain` rewrites it")
     topic = topic_id(spark, request.kafka, request.names.sessions(request.group))
-    rows = table.where(f.col("group") == request.group).withColumn("is_of_topic", f.col("topic_id") == topic)
-    ends = rows.where("is_of_topic").groupBy("topic_partition").agg(f.max("topic_offset").alias("last"))
-    return OpenTable(rows, {row.topic_partition: row.last + 1 for row in ends.collect()})
+    rows = every.where(f.col("group") == request.group).withColumn("is_of_topic", f.col("topic_id") == topic)
+    # not from the rows: those that somebody deleted must be missing
+    note = newest_note(table, version, request.group).note
+    if note is None:
+        of_rows = note_of_rows(table, version, request.group)
+        return OpenTable(rows, of_rows.topics.get(topic, {}), NOT_NOTED)
+    position = note.topics.get(topic)
+    return OpenTable(rows, position or {}, NOT_READ if position is None else "")
 
 
 def table_rows(table: DataFrame, part: Part, from_offset: int) -> DataFrame:

@@ -1,8 +1,8 @@
 """Compares rows of the table `sessions` with sessions of the topic that begin at the same fragment.
 
-Pure. The table must hold each readable session below its position in the topic once, with equal columns, and
-nothing else. Checksums of 32 bytes stand for the columns and for the fragments. A row whose session is not in
-the topic is judged only if it names a place in the topic that the audit has read.
+Pure. The table must hold each readable session once, with equal columns, as far as the lake has read the
+topic, and nothing else. Checksums of 32 bytes stand for the columns and for the fragments. A row whose
+session is not in the topic is judged only if it names a place in the topic that the audit has read.
 """
 
 from __future__ import annotations
@@ -18,12 +18,16 @@ Place = tuple[int, int]
 
 
 class TopicCopy(NamedTuple):
-    """A session in the topic: its place, and the checksums (hex) of its fields and of its fragments."""
+    """A session in the topic: its place, and the checksums (hex) of its fields and of its fragments.
+
+    `log`: number of the stream's log that it comes from.
+    """
 
     id: str
     place: Place
     fields: str
     data: str
+    log: int = 0
 
 
 class TableRow(NamedTuple):
@@ -37,7 +41,7 @@ class TableRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeFacts:
-    """By partition of the topic: the half-open range that was read, and the table's position in it."""
+    """By partition of the topic: the half-open range that was read, and how far the lake has come in it."""
 
     start: Mapping[int, int]
     end: Mapping[int, int]
@@ -62,8 +66,12 @@ def judge_lake(
     key: str,
     facts: LakeFacts,
     tally: Tally,
+    log: int = 0,
 ) -> list[Finding]:
-    """The differences between what topic and table hold of one key at one first offset."""
+    """The differences between what topic and table hold of one key at one first offset.
+
+    `log`: the stream's present one. Sessions of an earlier one may be deleted from the table (docs/lake.md).
+    """
     findings = []
 
     def find(kind: str, name: str, detail: str, n: int = 1) -> None:
@@ -84,10 +92,12 @@ def judge_lake(
             for partition, offset in judged:
                 find("lake_extra", name, f"the topic has no such session at {partition}/{offset}")
         elif not in_table:
-            due = [copy.place for copy in in_topic if facts.is_due(copy.place)]
-            if due:
+            due = [copy for copy in in_topic if facts.is_due(copy.place)]
+            if any(copy.log < log for copy in due):
+                tally.lake_not_judged += 1
+            elif due:
                 tally.lake_judged += 1
-                find("lake_missing", name, "in the topic at {}/{}".format(*due[0]))
+                find("lake_missing", name, "in the topic at {}/{}".format(*due[0].place))
         else:
             tally.lake_judged += 1
             if len(in_table) > 1:

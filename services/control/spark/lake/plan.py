@@ -208,13 +208,18 @@ def records_for(records: int, read_bytes: int) -> int:
     return max(FEWEST_RECORDS, min(fitting, MOST_RECORDS))
 
 
-def carries_on(operation: str, note: str | None) -> bool:
+def carries_on(operation: str) -> bool:
     """Whether a group's earlier note still holds after a commit that has no note about the group.
 
-    It does if somebody deletes or changes rows: the lake does not append those again. After a commit that
-    adds rows or restores an older version, only the rows themselves show what the table holds.
+    It does if somebody deletes, changes or adds rows: the lake does not append those again. After a commit
+    that restores an older version or makes the table anew, only the rows show what the table holds.
     """
-    return operation in _HARMLESS or parse_note(note) is not None
+    return not operation.startswith(_BEGINNINGS)
+
+
+def changes_rows(operation: str, note: str | None) -> bool:
+    """Whether a commit may have changed rows without counting them: it is neither Baton's nor upkeep."""
+    return operation not in _UPKEEP and parse_note(note) is None
 
 
 def with_counts(note: Note, sessions: int, fragments: int, size: int) -> Note:
@@ -227,9 +232,10 @@ def with_counts(note: Note, sessions: int, fragments: int, size: int) -> Note:
     )
 
 
-_HARMLESS: Final = frozenset(
+_BEGINNINGS: Final = ("CREATE ", "REPLACE TABLE", "RESTORE", "CLONE", "CONVERT")
+_UPKEEP: Final = frozenset(
     {
-        *("OPTIMIZE", "VACUUM START", "VACUUM END", "DELETE", "UPDATE", "SET TBLPROPERTIES", "ADD COLUMNS"),
+        *("OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "ADD COLUMNS"),
         *("UNSET TBLPROPERTIES", "CHANGE COLUMN", "UPGRADE PROTOCOL", "ADD CONSTRAINT", "DROP CONSTRAINT"),
         *("COMPUTE STATS", "REORG", "DROP FEATURE"),
     }

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from pyspark.sql import functions as f
 
-from services.control.spark.delta import Commit, Overtaken, Transaction
+from services.control.spark.delta import Overtaken, Transaction
 from services.control.spark.lake.plan import (
     Held,
     Note,
     carries_on,
+    changes_rows,
     note_of,
     read_note,
-    with_counts,
 )
 from services.control.spark.lake.table import LakeTable
 
@@ -23,50 +23,59 @@ MOST_COMMITS: Final = 500
 """How many commits to look back at most: other groups may have committed in between."""
 NO_NUMBER: Final = -1
 """The number of a group that has not committed yet."""
-EDITS: Final = frozenset({"DELETE", "UPDATE"})
-_CREATED: Final = "CREATE TABLE"
+CREATED: Final = "CREATE TABLE"
+"""The operation that makes an empty table."""
+
+
+class Noted(NamedTuple):
+    """`note`: the group's, or None if only the rows show it. `is_changed`: rows were changed since."""
+
+    note: Note | None
+    is_changed: bool
+
+
+def newest_note(table: LakeTable, version: int, group: str) -> Noted:
+    """The group's newest note that still holds at this version. Reads the commits since."""
+    is_changed = False
+    for commit in islice(table.commits(version), MOST_COMMITS):
+        if note := read_note(commit.note, group):
+            return Noted(note, is_changed)
+        if not carries_on(commit.operation):
+            is_new = commit.operation == CREATED and not is_changed
+            return Noted(Note(group=group, number=NO_NUMBER) if is_new else None, is_changed)
+        is_changed = is_changed or changes_rows(commit.operation, commit.note)
+    return Noted(None, is_changed)
+
+
+def note_of_rows(table: LakeTable, version: int, group: str) -> Note:
+    """The note that the places of the group's rows give."""
+    return note_of(group, _held(table, version, group))
 
 
 def current_note(table: LakeTable, version: int, group: str) -> Note:
     """The group's note as of this version.
 
-    Reads the commits since the group's last one. It reads the places of the group's rows only after a
-    RESTORE, a write by another program, or a loss of the log.
+    Reads the places of the group's rows only if they were changed, after a RESTORE or a loss of the log.
     """
-    edited = False
-    for commit in islice(table.commits(version), MOST_COMMITS):
-        note = read_note(commit.note, group)
-        if note is not None:
-            return _recounted(table, version, note) if edited else note
-        if commit.operation == _CREATED:
-            return Note(group=group, number=NO_NUMBER)
-        if not _is_passed(commit):
-            break
-        edited = edited or commit.operation in EDITS
-    return note_of(group, _held(table, version, group))
+    note, is_changed = newest_note(table, version, group)
+    if note is not None and not is_changed:
+        return note
+    counted = note_of_rows(table, version, group)
+    if note is None:
+        return counted
+    counts = {name: getattr(counted, name) for name in ("sessions", "fragments", "bytes")}
+    # somebody may have added rows of sessions that the lake has not read yet
+    return msgspec.structs.replace(note, unsure=True, **counts)
 
 
 def still_holds(table: LakeTable, transaction: Transaction) -> None:
-    """Raises Overtaken if since then the table was restored, or written by a program other than Baton."""
+    """Raises Overtaken if since then the table was restored or made anew."""
     newest = table.version()
     if newest == transaction.version:
         return
     since = list(islice(table.commits(newest), newest - transaction.version))
-    if len(since) < newest - transaction.version or not all(_is_passed(commit) for commit in since):
+    if len(since) < newest - transaction.version or not all(carries_on(commit.operation) for commit in since):
         raise Overtaken(f"the table has changed since version {transaction.version}")
-
-
-def _is_passed(commit: Commit) -> bool:
-    """Whether the group's note still holds after this commit, which is not the group's own."""
-    return carries_on(commit.operation, commit.note)
-
-
-def _recounted(table: LakeTable, version: int, note: Note) -> Note:
-    counts = note_of(note.group, _held(table, version, note.group))
-    return with_counts(
-        msgspec.structs.replace(note, sessions=0, fragments=0, bytes=0),
-        *(counts.sessions, counts.fragments, counts.bytes),
-    )
 
 
 def _held(table: LakeTable, version: int, group: str) -> list[Held]:

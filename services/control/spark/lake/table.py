@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from services.control.spark.delta import (
     NO_TABLE,
     Commit,
+    Overtaken,
     Transaction,
     commits,
     delta_log,
@@ -22,8 +23,10 @@ from services.control.spark.delta import (
 LAYOUT: Final = "baton.layout"
 """Table property: `2` where `day` is the UTC day of `opened_at`. Missing in tables of earlier versions."""
 LAYOUT_NOW: Final = "2"
-PROPERTIES: Final = {LAYOUT: LAYOUT_NOW, "delta.enableDeletionVectors": "false"}
-"""Properties of a new table; without deletion vectors any reader of Delta can read it."""
+NO_VECTORS: Final = {"delta.enableDeletionVectors": "false"}
+"""Property of every new table: without deletion vectors any reader of Delta can read it."""
+PROPERTIES: Final = {LAYOUT: LAYOUT_NOW} | NO_VECTORS
+"""Properties of a new table of sessions."""
 
 
 class LakeTable:
@@ -51,15 +54,31 @@ class LakeTable:
         """Whether there is such a table."""
         return self.version() != NO_TABLE
 
-    def create(self, columns: Mapping[str, str], partitions: tuple[str, ...]) -> None:
+    def create(
+        self,
+        columns: Mapping[str, str],
+        partitions: Iterable[str],
+        properties: Mapping[str, str] = PROPERTIES,
+    ) -> None:
         """Creates it if it is missing; `columns`: SQL types by name."""
         listed = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
         by = ", ".join(f"`{name}`" for name in partitions)
-        properties = ", ".join(f"'{name}' = '{value}'" for name, value in PROPERTIES.items())
+        those = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
         self._change(
             f"CREATE TABLE IF NOT EXISTS {self.sql_name} ({listed}) USING delta PARTITIONED BY ({by}) "
-            f"TBLPROPERTIES ({properties})"
+            f"TBLPROPERTIES ({those})"
         )
+
+    def columns(self) -> dict[str, str]:
+        """Its columns with their types; none if there is no table."""
+        snapshot = self._snapshot()
+        if snapshot.version() == NO_TABLE:
+            return {}
+        return {field.name(): field.dataType().simpleString() for field in snapshot.schema().fields()}
+
+    def partitions(self) -> tuple[str, ...]:
+        """The columns that it is partitioned by."""
+        return tuple(self._snapshot().metadata().partitionSchema().fieldNames())
 
     def missing(self, columns: Mapping[str, str]) -> dict[str, str]:
         """Those of the columns that the table does not have."""
@@ -67,9 +86,14 @@ class LakeTable:
         return {name: kind for name, kind in columns.items() if name.lower() not in present}
 
     def add_columns(self, columns: Mapping[str, str]) -> None:
-        """Adds columns, which are null in the rows that are there."""
+        """Adds columns, which are null in the rows that are there. Raises Overtaken, also if it has one."""
         listed = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
-        self._change(f"ALTER TABLE {self.sql_name} ADD COLUMNS ({listed})")
+        try:
+            self._change(f"ALTER TABLE {self.sql_name} ADD COLUMNS ({listed})")
+        except Exception:
+            if self.missing(columns) != dict(columns):
+                raise Overtaken("another writer has added a column") from None
+            raise
 
     def layout(self) -> int:
         """1 for a table of an earlier version, whose `day` is the day of `first_time`; else 2."""

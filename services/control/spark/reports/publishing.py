@@ -14,14 +14,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from services.control.spark.delta import (
-    NO_TABLE,
-    Transaction,
-    delta_log,
-    newest_snapshot,
-    retry_overtaken,
-)
+from services.control.spark.delta import Overtaken, raise_if_overtaken, retry_overtaken
 from services.control.spark.driver.run_lock import CheckLock
+from services.control.spark.lake.table import NO_VECTORS, LakeTable
 from services.control.spark.reports.counting import REASONS
 from services.control.spark.reports.figures import MEASURED, PAIR, PERCENTILES, top_of
 from services.control.spark.reports.kept import Note, application_of
@@ -45,8 +40,8 @@ SHOWN_RETENTION = 50
 SHOWN_KEYS = 10
 POSITIONS = {"any": "items", "entry": "entries", "exit": "exits", PAIR: "transitions"}
 """Value of the column `position` → name of its rows in the result."""
-CHECKPOINT_EVERY = 100
-"""Commits of a table: its log is short to read, and a checkpoint costs as much as a commit."""
+TABLE_OPTIONS = NO_VECTORS | {"delta.checkpointInterval": "100"}
+"""Of a new table: its log is short to read, and a checkpoint costs as much as a commit."""
 PARTITIONS = ("group", "report")
 AT_ONCE = 3
 """How many tables are written side by side: much of a small commit is waiting."""
@@ -97,28 +92,49 @@ class Publisher:
 
     def _replace(self, path: str, rows: DataFrame) -> None:
         """Raises Overtaken."""
-        log = delta_log(self._spark, path)
+        table = LakeTable(self._spark, path)
         application = application_of(self._group, self._plan.report)
         note = self._note.text(application)
-        if self._columns(log) != rows.dtypes:
-            # a new table, or one of an earlier version of Baton: the next run of each group adds its rows
-            writer = rows.write.format("delta").mode("overwrite").partitionBy(*PARTITIONS)
-            writer = writer.option("delta.checkpointInterval", CHECKPOINT_EVERY)
-            self._check_lock()
-            writer.option("overwriteSchema", "true").option("userMetadata", note).save(path)
+        if not _can_hold(table, rows):
+            self._make(table, rows, note)
             return
-        transaction = Transaction(self._spark, log, application)
+        if missing := table.missing(dict(rows.dtypes)):
+            self._check_lock()
+            table.add_columns(missing)
+        transaction = table.begin(application)
         transaction.write(rows)
         transaction.remove({"group": self._group, "report": self._plan.report})
         self._check_lock()
         transaction.commit(note, time.time_ns())
 
-    def _columns(self, log: Any) -> list[tuple[str, str]]:
-        """The table's columns with their types; none if there is no table."""
-        snapshot = newest_snapshot(self._spark, log)
-        if snapshot.version() == NO_TABLE:
-            return []
-        return [(field.name(), field.dataType().simpleString()) for field in snapshot.schema().fields()]
+    def _make(self, table: LakeTable, rows: DataFrame, note: str) -> None:
+        """Makes the table of these rows. Raises Overtaken.
+
+        One that cannot hold them is of another version of Baton. The next run of each other report adds its
+        rows to the new one.
+        """
+        is_other = table.exists()
+        writer = rows.write.format("delta").partitionBy(*PARTITIONS).options(**TABLE_OPTIONS)
+        # appends to a table that another group has made meanwhile
+        writer = writer.mode("overwrite" if is_other else "append").option("overwriteSchema", is_other)
+        self._check_lock()
+        try:
+            writer.option("userMetadata", note).save(table.path)
+        except Exception as error:
+            raise_if_overtaken(error)
+            if table.exists() != is_other:
+                raise Overtaken("another writer has made the table") from None
+            raise
+
+
+def _can_hold(table: LakeTable, rows: DataFrame) -> bool:
+    """Whether the table can hold the rows, perhaps with further columns."""
+    held = table.columns()
+    return (
+        bool(held)
+        and table.partitions() == PARTITIONS
+        and all(held.get(name, kind) == kind for name, kind in rows.dtypes)
+    )
 
 
 def shown(report: Report, zone: str, periods: Sequence[str]) -> Result:

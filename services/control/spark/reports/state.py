@@ -18,14 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from services.control.spark.delta import (
-    NO_TABLE,
     delta_log,
     files_of,
     newest_snapshot,
-    newest_version,
     quoted,
 )
 from services.control.spark.driver.run_lock import CheckLock
+from services.control.spark.lake.table import NO_VECTORS, LakeTable
 from services.control.spark.reports.batches import BEGINNING, Batch, merged_level
 from services.control.spark.reports.counting import COLUMNS, add_up, blocks_part
 from services.control.spark.reports.periods import Range, between
@@ -52,15 +51,10 @@ class State:
 
     def prepare(self) -> None:
         """Creates the table if it is missing. Serializable: a replaced batch excludes any other commit."""
-        if newest_version(self._spark, self._path) != NO_TABLE:
-            return
-        columns = ", ".join(f"`{name}` {kind}" for name, kind in SCHEMA.items())
-        self._check_lock()
-        self._spark.sql(
-            f"CREATE TABLE IF NOT EXISTS delta.`{self._path}` ({columns}) USING delta "
-            f"PARTITIONED BY ({', '.join(f'`{name}`' for name in PARTITIONS)}) "
-            "TBLPROPERTIES ('delta.isolationLevel' = 'Serializable')"
-        )
+        table = LakeTable(self._spark, self._path)
+        if not table.exists():
+            self._check_lock()
+            table.create(SCHEMA, PARTITIONS, NO_VECTORS | {"delta.isolationLevel": "Serializable"})
 
     def size(self) -> int:
         """Bytes of the group's files."""

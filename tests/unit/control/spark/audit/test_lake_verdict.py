@@ -8,7 +8,7 @@ from services.control.spark.audit.lake_verdict import LakeFacts, TableRow, Topic
 from services.control.spark.audit.verdict import Tally
 
 FACTS = LakeFacts(start={0: 10, 1: 0}, end={0: 20, 1: 5}, position={0: 15})
-"""Retention has removed a part of partition 0; the table has nothing of partition 1 yet."""
+"""Retention has removed a part of partition 0; the lake has not read partition 1 yet."""
 
 
 def copy(partition: int, offset: int, fields: str = "f") -> TopicCopy:
@@ -26,7 +26,7 @@ def row(place: tuple[int, int] | None, fields: str = "f", data: str = "d") -> Ta
         ([copy(0, 12)], [row((0, 12))], [], 1, 0),
         ([copy(0, 12)], [row(None)], [], 1, 0),
         ([copy(0, 12)], [row((0, 13))], ["lake_different"], 1, 0),
-        # only in the topic: due below the table's position
+        # only in the topic: due as far as the lake has read it
         ([copy(0, 14)], [], ["lake_missing"], 1, 0),
         ([copy(0, 15)], [], [], 0, 0),
         ([copy(1, 0)], [], [], 0, 0),
@@ -53,3 +53,14 @@ def test_only_what_both_say_is_judged(
 
     assert [finding.kind for finding in findings] == found
     assert (tally.lake_judged, tally.lake_not_judged) == (judged, not_judged)
+
+
+@pytest.mark.parametrize(("log", "found", "not_judged"), [(0, ["lake_missing"], 0), (5, [], 1)])
+def test_sessions_of_an_earlier_log_may_be_deleted(log: int, found: list[str], not_judged: int) -> None:
+    """After its stream was started over, the table need not hold what the topic still has of them."""
+    tally = Tally()
+
+    findings = judge_lake([copy(0, 12)], [], stream=0, key="k", facts=FACTS, tally=tally, log=log)
+
+    assert [finding.kind for finding in findings] == found
+    assert tally.lake_not_judged == not_judged

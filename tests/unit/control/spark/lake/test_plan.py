@@ -20,6 +20,7 @@ from services.control.spark.lake.plan import (
     Note,
     Topic,
     carries_on,
+    changes_rows,
     note_of,
     plan_batch,
     read_note,
@@ -119,17 +120,23 @@ def test_records_are_compared_only_where_they_may_repeat() -> None:
 
 
 def test_a_note_is_read_only_by_its_group() -> None:
-    """Other texts, and other groups' notes, say nothing; a stranger's rows end the search."""
+    """Other texts, and other groups' notes, say nothing; a table set back or made anew ends the search.
+
+    Whatever others do to the rows does not end it, but the rows have to be counted again.
+    """
     text = with_counts(Note(group="g", topics={"T": {0: 4}}), 1, 2, 3).encode()
 
     assert read_note(text, "g") == Note(group="g", topics={"T": {0: 4}}, sessions=1, fragments=2, bytes=3)
     assert [read_note(one, "g") for one in (None, "", "by hand", "{}", text.replace('"g"', '"h"'))] == [
         None
     ] * 5
-    assert carries_on("WRITE", text.replace('"g"', '"h"'))
-    assert carries_on("OPTIMIZE", None)
-    assert carries_on("DELETE", None)
-    assert not any(carries_on(one, None) for one in ("WRITE", "MERGE", "RESTORE", "CLONE", "CREATE TABLE"))
+    edits = ("DELETE", "UPDATE", "MERGE", "WRITE", "")
+    assert all(carries_on(one) and changes_rows(one, None) for one in edits)
+    assert carries_on("OPTIMIZE")
+    assert not changes_rows("OPTIMIZE", None)
+    assert not changes_rows("WRITE", text.replace('"g"', '"h"'))
+    beginnings = ("RESTORE", "CLONE", "CREATE TABLE", "REPLACE TABLE", "CREATE OR REPLACE TABLE AS SELECT")
+    assert not any(map(carries_on, beginnings))
 
 
 def test_batches_grow_with_small_sessions_and_shrink_with_large_ones() -> None:
