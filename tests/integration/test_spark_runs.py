@@ -7,17 +7,19 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 import msgspec
 import pytest
 
+from services.control.spark.driver.folder import DRIVERS
 from services.control.spark.request import RunRequest, ZooKeeperPlace
 from tests.lake import session_record
 from tests.spark import Pipeline
-from tests.spark_control import LOCK_TIMEOUT_S, Control
-from tests.spark_driver import Driver
+from tests.spark_control import LOCK_TIMEOUT_S, Control, stack_traces
+from tests.spark_driver import Driver, java_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,7 +66,7 @@ async def control(tmp_path: Path, kafka: str, zookeeper: str, namespace: str) ->
 async def test_one_driver_runs_several_jobs(control: Control, kafka: str, namespace: str) -> None:
     """Each with its own result, log and progress; what arrives in between is in the next one.
 
-    The driver works at a lower priority than the services.
+    The driver works at a lower priority than the services. Its logs have no stack traces, up to its end.
     """
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
@@ -82,9 +84,52 @@ async def test_one_driver_runs_several_jobs(control: Control, kafka: str, namesp
     assert [control.runner.result_of(run.id)["sessions"] for run in (first, second)] == [2, 3]
     assert control.runner.result_of(third.id)["days"][0]["sessions"] == 3
     assert all(run.progress.tasks > 0 for run in runs)
-    lines = [line for run in runs for line in control.log(run).splitlines()]
-    assert [line for line in lines if "Traceback" in line or "Exception" in line or "Error" in line] == []
     assert not (control.store.folder / "drivers" / first.driver / "next").exists()
+    await control.end_driver(third)
+    assert [line for run in runs for line in stack_traces(control.log(run))] == []
+
+
+async def test_the_death_of_java_ends_one_run_at_most(control: Control, kafka: str, namespace: str) -> None:
+    """While its driver waits, nobody notices; in a run, the run says so. The next run has its own driver."""
+    pipeline = Pipeline(kafka=kafka, namespace=namespace)
+    await pipeline.create()
+    await pipeline.deliver([session_record("a", 1), session_record("b", 2)])
+    first = await control.done("lake")
+    os.kill(java_of(first.pid), signal.SIGKILL)
+
+    second = await control.begin("lake")
+    while not control.runner.run_of(second.id).progress.tasks:
+        await asyncio.sleep(0.05)
+        await control.runner.step()
+    os.kill(java_of(control.runner.run_of(second.id).pid), signal.SIGKILL)
+    second = await control.ended(second)
+    third = await control.done("lake")
+
+    assert (first.state, second.state, third.state) == ("succeeded", "failed", "succeeded"), control.log(
+        third
+    )
+    assert second.error is not None
+    assert second.error.condition == "JavaLost"
+    assert "killed by signal 9" in second.error.message
+    assert len({first.pid, second.pid, third.pid}) == 3
+    assert [path.name for path in (control.store.folder / DRIVERS).iterdir()] == [third.driver]
+    assert control.runner.result_of(third.id)["sessions"] == 2
+
+
+async def test_a_driver_whose_spark_has_stopped_takes_no_run(spark: SparkSession, tmp_path: Path) -> None:
+    """As when the master has removed its application: its Java still lives."""
+    from services.control.spark.driver.warm_spark import DriverSpark
+
+    driver = DriverSpark(tmp_path)
+    driver._spark = spark
+    was_fit = driver.is_fit()
+    stopped = SimpleNamespace(isStopped=lambda: True)
+    driver._spark = cast(
+        Any, SimpleNamespace(sparkContext=SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: stopped)))
+    )
+
+    assert was_fit
+    assert not driver.is_fit()
 
 
 async def test_a_run_knows_nothing_of_the_one_before(spark: SparkSession, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ class DriverFolder:
         """The folder of the run that comes after `run`; None if the driver should end.
 
         It should end after `idle_s`, when control says so or has removed the folder, or when `is_fit` returns
-        False. Raises OSError.
+        False: then control gives a run that came meanwhile to another driver. Raises OSError.
         """
         until_s = time.monotonic() + idle_s
         self._write_phase(DriverPhase(run=run, is_idle=True))
@@ -85,7 +85,7 @@ class DriverFolder:
             (self.path / "next").unlink()
         except OSError:
             return None
-        return Path(following) if following else None
+        return Path(following) if following and is_fit() else None
 
     def _write_phase(self, phase: DriverPhase) -> None:
         fresh = self.path / "state.tmp"
