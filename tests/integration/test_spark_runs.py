@@ -8,7 +8,7 @@ import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import httpx
 import msgspec
@@ -124,9 +124,8 @@ async def test_a_driver_whose_spark_has_stopped_takes_no_run(spark: SparkSession
     driver._spark = spark
     was_fit = driver.is_fit()
     stopped = SimpleNamespace(isStopped=lambda: True)
-    driver._spark = cast(
-        Any, SimpleNamespace(sparkContext=SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: stopped)))
-    )
+    context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: stopped))
+    driver._spark = cast("SparkSession", SimpleNamespace(sparkContext=context))
 
     assert was_fit
     assert not driver.is_fit()

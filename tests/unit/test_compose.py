@@ -23,7 +23,7 @@ from cli.stack.processes import StackProcesses
 from cli.stack.servers import KafkaOptions, ZooKeeperOptions, kafka_config, zookeeper_config
 from services.consumer.settings import ConsumerSettings
 from services.control.http.api.guard import is_own_host
-from services.control.settings import ControlSettings, lake_for, own_hosts_for
+from services.control.settings import ControlSettings, lake_for, own_hosts_for, spark_jars_for
 from shared.service.settings import load, variable_for
 
 ROOT = Path(__file__).parents[2]
@@ -110,6 +110,18 @@ def test_a_spark_cluster_is_a_profile(service: str) -> None:
     assert COMPOSE["services"]["spark-worker"]["volumes"] == control["volumes"]
 
 
+def test_a_lake_on_an_object_store_needs_only_its_url() -> None:
+    """The image has all jars of the lock file that Spark needs there, where control looks for them."""
+    environment = variables_in("control", {"BATON_LAKE": "s3a://bucket/lake"})
+    (folder,) = re.findall(r"(?m)^COPY --from=jars /cache/jars (\S+)$", DOCKERFILE)
+    (fetched,) = re.findall(r"(?m)^RUN BATON_CACHE=/cache .* in \((.+?)\)\]", DOCKERFILE)
+
+    found = spark_jars_for(load(ControlSettings, environment), environment)
+
+    assert found.split(":") == [f"{folder}/{use}" for use in ("spark", "s3")]
+    assert fetched == "'spark', 's3'"
+
+
 @pytest.mark.parametrize("service", SERVICES)
 def test_every_setting_in_baton_env_reaches_the_services(service: str) -> None:
     """`environment` would override it silently; only addresses belong there."""
@@ -144,7 +156,7 @@ def test_every_variable_is_a_setting_that_the_service_knows(service: str) -> Non
     known = {variable_for(field.name) for field in dataclasses.fields(SERVICES[service])}
     environment = variables_in(service, {})
 
-    assert {name for name in environment if name.startswith("BATON_")} <= known
+    assert {name for name in environment if name.startswith("BATON_")} <= known | {"BATON_CACHE"}
     assert set(environment_of(service)) <= known | FOREIGN
     settings = load(SERVICES[service], environment)
     assert (settings.kafka, settings.zookeeper) == ("kafka:9092", "zookeeper:2181")
