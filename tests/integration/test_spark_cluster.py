@@ -90,17 +90,15 @@ async def test_all_jobs_run_where_nothing_of_ours_is(
 
 
 async def disturbed(control: Control, cluster: SparkCluster, run: Run) -> Run:
-    """The run after its end; SIGKILL has made tasks of it fail.
-
-    Its executors stand still until it has given them tasks, so they cannot have done them by then.
-    """
+    """The run after its end; SIGKILL to its executors has made a task of it fail."""
     while (driver := control.store.driver(run.id)) is None:
         await look(control, run)
-    while not (await look(control, run)).progress.failed:
-        cluster.signal_executors(signal.SIGSTOP, driver.application)
-        if (await look(control, run)).progress.active:
-            cluster.signal_executors(signal.SIGKILL, driver.application)
-    cluster.signal_executors(signal.SIGCONT, driver.application)  # those that came after the last SIGKILL
+    while not (seen := await look(control, run)).progress.failed:
+        if seen.progress.active:
+            cluster.signal_executors(signal.SIGSTOP, driver.application)
+            # what is still active now does not end before the next signal
+            is_hit = (await look(control, run)).progress.active
+            cluster.signal_executors(signal.SIGKILL if is_hit else signal.SIGCONT, driver.application)
     return await control.ended(run)
 
 
