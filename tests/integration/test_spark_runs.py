@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -129,6 +131,35 @@ async def test_a_driver_whose_spark_has_stopped_takes_no_run(spark: SparkSession
 
     assert was_fit
     assert not driver.is_fit()
+
+
+def test_a_run_that_gets_no_executor_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    """It waits for half of its time limit, while others use all of the cores, and leaves no task behind."""
+    from services.control.spark.driver.warm_spark import DriverSpark, NoExecutor
+
+    context, held = spark.sparkContext, tmp_path / "held"
+    held.touch()
+
+    def hold(_: object) -> None:
+        while held.exists():
+            time.sleep(0.01)
+
+    driver = DriverSpark(tmp_path)
+    driver._spark = spark
+    pipeline = Pipeline(kafka="127.0.0.1:1", namespace="")
+    request = msgspec.structs.replace(pipeline.request("lake", tmp_path), timeout_s=2.0)
+    others = threading.Thread(target=context.parallelize(range(2), 2).foreachPartition, args=(hold,))
+    others.start()
+    try:
+        while not context.statusTracker().getActiveJobsIds():
+            time.sleep(0.01)
+        with pytest.raises(NoExecutor, match="for 1 s"):
+            driver.await_executor(request)
+    finally:
+        held.unlink()
+        others.join()
+    driver.await_executor(request)
+    assert context.statusTracker().getActiveJobsIds() == []
 
 
 async def test_a_run_knows_nothing_of_the_one_before(spark: SparkSession, tmp_path: Path) -> None:

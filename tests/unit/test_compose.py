@@ -34,6 +34,8 @@ SERVERS = ("zookeeper", "kafka")
 PINNED = re.compile(r"[a-z0-9/.-]+:v?\d+(\.\d+)+(-[a-z0-9.-]+)?")
 FOREIGN = {"SPARK_LOCAL_IP"}
 """Variables in the services' environments that Spark reads, not Baton."""
+CACHE = "BATON_CACHE"
+"""Where control and the command line look for jars; a service has no setting of its own for it."""
 ADDRESSES = {
     *("BATON_KAFKA", "BATON_ZOOKEEPER", "BATON_HOST", "BATON_PORT", "BATON_PRIVATE_PORT"),
     "BATON_CONTROL_OPEN",  # to whom it is open depends on where its port is published
@@ -156,7 +158,7 @@ def test_every_variable_is_a_setting_that_the_service_knows(service: str) -> Non
     known = {variable_for(field.name) for field in dataclasses.fields(SERVICES[service])}
     environment = variables_in(service, {})
 
-    assert {name for name in environment if name.startswith("BATON_")} <= known | {"BATON_CACHE"}
+    assert {name for name in environment if name.startswith("BATON_")} <= known | {CACHE}
     assert set(environment_of(service)) <= known | FOREIGN
     settings = load(SERVICES[service], environment)
     assert (settings.kafka, settings.zookeeper) == ("kafka:9092", "zookeeper:2181")
