@@ -93,12 +93,14 @@ async def disturbed(control: Control, cluster: SparkCluster, run: Run) -> Run:
     """The run after its end; SIGKILL to its executors has made a task of it fail."""
     while (driver := control.store.driver(run.id)) is None:
         await look(control, run)
+    application = driver.application
+    assert application is not None
     while not (seen := await look(control, run)).progress.failed:
         if seen.progress.active:
-            cluster.signal_executors(signal.SIGSTOP, driver.application)
+            cluster.signal_executors(signal.SIGSTOP, application)
             # what is still active now does not end before the next signal
             is_hit = (await look(control, run)).progress.active
-            cluster.signal_executors(signal.SIGKILL if is_hit else signal.SIGCONT, driver.application)
+            cluster.signal_executors(signal.SIGKILL if is_hit else signal.SIGCONT, application)
     return await control.ended(run)
 
 
