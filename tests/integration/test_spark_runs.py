@@ -96,7 +96,7 @@ async def test_the_death_of_java_ends_one_run_at_most(control: Control, kafka: s
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
     await pipeline.deliver([session_record("a", 1), session_record("b", 2)])
-    first = await control.done("lake")
+    first = await control.done("maintain")
     os.kill(java_of(first.pid), signal.SIGKILL)
 
     second = await control.begin("lake")
