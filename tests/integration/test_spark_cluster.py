@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from cli.stack.jars import fetch_jars
 from cli.stack.spark_command import spark_group
+from services.control.adapters import spark_progress
 from services.control.core.runs import Run
 from services.control.settings import ControlSettings
 from services.control.wiring import cluster_for
@@ -23,6 +24,7 @@ from tests.spark_control import Control, stack_traces
 
 KEYS = 40
 POLL_S = 0.05
+ANSWER_S = 60.0
 DRIVER_HOST = "localhost"
 """Another name than Spark would choose."""
 
@@ -36,7 +38,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
 
 @pytest.fixture
 async def control(
-    cluster: SparkCluster, tmp_path: Path, kafka: str, zookeeper: str, namespace: str
+    cluster: SparkCluster,
+    tmp_path: Path,
+    kafka: str,
+    zookeeper: str,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Control]:
     """Control whose jobs run on the cluster by its settings; the folder of the lake is seen by all."""
     pack = tmp_path / "baton.zip"
@@ -50,7 +57,9 @@ async def control(
         "BATON_SPARK_OPTIONS": "spark.sql.shuffle.partitions=4",
     }
     options = cluster_for(load(ControlSettings, settings))
-    async with httpx.AsyncClient() as http:
+    # on a busy machine Spark answers late, and then the executors would be left alone
+    monkeypatch.setattr(spark_progress, "ANSWER_TIMEOUT_S", ANSWER_S)
+    async with httpx.AsyncClient(timeout=ANSWER_S) as http:
         control = Control(tmp_path, kafka, zookeeper, namespace, http, master=cluster.master, cluster=options)
         yield control
         await control.runner.stop()

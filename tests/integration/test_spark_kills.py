@@ -31,6 +31,7 @@ import httpx
 import pytest
 from deltalake import DeltaTable
 
+from services.control.adapters import spark_progress
 from services.control.core.runs import Run
 from shared.model.names import DEFAULT_GROUP, Names
 from shared.zookeeper.connection import ZooKeeper
@@ -145,12 +146,21 @@ async def prepare(job: str, control: Control, pipeline: Pipeline) -> int:
 
 @pytest.mark.parametrize(("job", "moment", "victim"), CELLS)
 async def test_a_kill_at_any_moment_changes_nothing(
-    job: str, moment: str, victim: str, kafka: str, zookeeper: str, namespace: str, tmp_path: Path
+    job: str,
+    moment: str,
+    victim: str,
+    kafka: str,
+    zookeeper: str,
+    namespace: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A killed driver's run fails, and the next does its work; a killed control's run goes on without it."""
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     program = "maintain" if job == "rewrite" else job
-    async with httpx.AsyncClient() as http, ZooKeeper(zookeeper, 10.0) as znodes:
+    # on a busy machine Spark answers late, and then the moment would pass unseen
+    monkeypatch.setattr(spark_progress, "ANSWER_TIMEOUT_S", LIMIT_S)
+    async with httpx.AsyncClient(timeout=LIMIT_S) as http, ZooKeeper(zookeeper, 10.0) as znodes:
         control = Control(tmp_path, kafka, zookeeper, namespace, http)
         expected = await prepare(job, control, pipeline)
         lock = Names(namespace).run_lock(DEFAULT_GROUP, program)

@@ -100,9 +100,11 @@ async def test_the_death_of_java_ends_one_run_at_most(control: Control, kafka: s
     os.kill(java_of(first.pid), signal.SIGKILL)
 
     second = await control.begin("lake")
-    while not control.runner.run_of(second.id).progress.tasks:
-        await asyncio.sleep(0.05)
+    created = Path(control.lake, namespace, "sessions", "_delta_log", f"{0:020}.json")
+    while not created.exists():  # its sessions come with the commit after this one
+        await asyncio.sleep(0.01)
         await control.runner.step()
+        assert not control.runner.run_of(second.id).has_ended, control.log(second)
     os.kill(java_of(control.runner.run_of(second.id).pid), signal.SIGKILL)
     second = await control.ended(second)
     third = await control.done("lake")

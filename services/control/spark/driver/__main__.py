@@ -94,8 +94,10 @@ def _work(run: Path, folder: DriverFolder, idle_s: float) -> int:
             folder.work_on(run.name)
             if code := _one_run(run, spark):
                 return code
-            following = folder.await_next(run.name, idle_s, spark.is_fit)
+            following = folder.await_next(run.name, idle_s, spark.lives)
             if following is not None:
+                if not spark.is_fit():
+                    return 0  # the run has not begun, so control gives it to another driver
                 output.switch(following / "driver.log")
         return 0
     finally:

@@ -86,14 +86,16 @@ class DriverSpark:
                 "cores, or no worker has as much memory as an executor needs"
             ) from None
 
+    def lives(self) -> bool:
+        """Whether its JVM does; asks only the system, so it may be called often."""
+        return self._spark is not None and java_lives()
+
     def is_fit(self) -> bool:
         """Whether another run can use it. A master that gives up an application stops its Spark."""
+        if self._spark is None or not java_lives():
+            return False
         with contextlib.suppress(Py4JError, OSError):  # the JVM may be dying
-            return (
-                self._spark is not None
-                and java_lives()
-                and not self._spark.sparkContext._jsc.sc().isStopped()
-            )
+            return not self._spark.sparkContext._jsc.sc().isStopped()
         return False
 
     @staticmethod
