@@ -100,8 +100,8 @@ async def test_the_death_of_java_ends_one_run_at_most(control: Control, kafka: s
     os.kill(java_of(first.pid), signal.SIGKILL)
 
     second = await control.begin("lake")
-    created = Path(control.lake, namespace, "sessions", "_delta_log", f"{0:020}.json")
-    while not created.exists():  # its sessions come with the commit after this one
+    has_table = Path(control.lake, namespace, "sessions", "_delta_log", f"{0:020}.json").exists
+    while not has_table():  # its sessions come with the commit after this one
         await asyncio.sleep(0.01)
         await control.runner.step()
         assert not control.runner.run_of(second.id).has_ended, control.log(second)
