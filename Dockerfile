@@ -56,16 +56,17 @@ COPY --from=packages /opt/baton /opt/baton
 FROM java AS jars
 COPY shared shared
 COPY cli cli
-RUN BATON_CACHE=/cache python -c "from cli.stack.jars import fetch_jars; fetch_jars('spark')"
+# those for a lake on an object store, too, which are small
+RUN BATON_CACHE=/cache python -c "from cli.stack.jars import fetch_jars; [fetch_jars(use) for use in ('spark', 's3')]"
 
 FROM java AS control
-COPY --from=jars /cache/jars/spark /opt/spark-jars
+COPY --from=jars /cache/jars /opt/cache/jars
 # where a driver keeps the archive for executors
-RUN install --directory --owner=baton /opt/packs
+RUN install --directory --owner=baton /opt/cache/jars/packs
 COPY shared shared
 COPY services services
 # drivers end with the container that they run in
-ENV BATON_JARS=/opt/spark-jars \
+ENV BATON_CACHE=/opt/cache \
     BATON_LAKE=/data/lake \
     BATON_RUNS=/data/runs \
     BATON_RUNS_AT_STOP=end

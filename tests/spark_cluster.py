@@ -35,27 +35,27 @@ class SparkCluster:
         """The working folders of the executors so far."""
         return sorted(path for path in self.home.glob("worker-*/app-*/*") if path.is_dir())
 
-    def executors(self) -> list[int]:
-        """The processes of the executors that live."""
+    def executors(self, application: str = "") -> list[int]:
+        """The processes of the executors that live: of all drivers, or of one by Spark's id of it."""
         found = []
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
                 line = path.read_bytes().decode(errors="replace")
                 if "CoarseGrainedExecutorBackend" in line:
                     found.append(int(path.parent.name))
-        return [pid for pid in found if self._is_ours(pid)]
+        return [pid for pid in found if self._is_ours(pid, application)]
 
-    def _is_ours(self, pid: int) -> bool:
+    def _is_ours(self, pid: int, application: str) -> bool:
         with contextlib.suppress(OSError):
-            return str(self.home) in os.readlink(f"/proc/{pid}/cwd")
+            folder = Path(os.readlink(f"/proc/{pid}/cwd"))
+            return folder.is_relative_to(self.home) and (not application or folder.parent.name == application)
         return False
 
-    def kill_executor(self) -> int | None:
-        """SIGKILL to one executor; its process, or None if there is none."""
-        for pid in self.executors():
-            os.kill(pid, signal.SIGKILL)
-            return pid
-        return None
+    def signal_executors(self, number: signal.Signals, application: str) -> None:
+        """Sends the signal to all executors of a driver."""
+        for pid in self.executors(application):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
 
 @contextlib.contextmanager

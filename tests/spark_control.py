@@ -8,10 +8,12 @@ from pathlib import Path
 import httpx
 
 from cli.stack.lock import jar_folder
+from services.control.adapters.process_group import born_of
 from services.control.adapters.run_store import RunStore
 from services.control.adapters.spark_place import SparkPlace
 from services.control.adapters.spark_runner import SparkRunner
 from services.control.core.runs import ENDED, Run, Submission
+from services.control.spark.driver.folder import DRIVERS, DriverFolder
 from services.control.spark.request import ClusterOptions, ZooKeeperPlace
 from shared.model.group import GroupSettings
 
@@ -75,5 +77,20 @@ class Control:
                 await self.runner.step()
         return self.runner.run_of(run.id)
 
+    async def end_driver(self, run: Run) -> None:
+        """Tells the driver of this run, which waits, to end, and returns when nothing of it is left."""
+        folder = DriverFolder(self.store.folder / DRIVERS / run.driver)
+        assert folder.give(None)
+        async with asyncio.timeout(RUN_S):
+            while folder.path.exists() or born_of(run.pid):
+                await asyncio.sleep(0.05)
+                await self.runner.step()
+
     def log(self, run: Run) -> str:
         return (self.store.folder_of(run.id) / "driver.log").read_text()
+
+
+def stack_traces(log: str) -> list[str]:
+    """The lines of a driver's log that belong to a stack trace, or report a fault like one."""
+    words = ("Traceback", "Exception", "Error", "\tat ")
+    return [line for line in log.splitlines() if any(word in line for word in words)]

@@ -65,6 +65,13 @@ class Driver:
         return (self.run / "driver.log").read_text()[-4000:]
 
 
+def java_of(driver: int) -> int:
+    """The process of the JVM that a driver has started."""
+    stats = [stat for stat in _process_stats() if "(java)" in stat]
+    (java,) = [stat.split()[0] for stat in stats if stat.rpartition(")")[2].split()[3] == str(driver)]
+    return int(java)
+
+
 def _process_stats() -> Iterator[str]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

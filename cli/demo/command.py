@@ -72,7 +72,12 @@ def demo(
     with _fresh(home) as home:
         given = real_log(log, **guesses) if log else generated_log(home, visitors, seed)
         options = StackOptions(
-            home=home, port_offset=port_offset, consumers=CONSUMERS, secure=secure, environment=ENVIRONMENT
+            home=home,
+            port_offset=port_offset,
+            consumers=CONSUMERS,
+            secure=secure,
+            # never the lake that the user's own Baton has
+            environment={**ENVIRONMENT, "BATON_LAKE": str(home / "lake")},
         )
         if secure:
             # where the clients of this process find the stack's certificates

@@ -17,7 +17,7 @@ from typing import Self
 from cli.stack.identity import identify
 from cli.stack.jars import fetch_jars
 from cli.stack.java import find_java
-from cli.stack.options import StackOptions, ports_of
+from cli.stack.options import StackOptions, lake_of, ports_of
 from cli.stack.probes import check_ports
 from cli.stack.processes import StackProcesses
 from cli.stack.secured import OPERATOR, StackLocks, make_locks
@@ -224,3 +224,5 @@ def prepare(options: StackOptions) -> None:
         fetch_jars("kafka")
     # before anything starts: the first job would otherwise fail, or download for minutes
     fetch_jars("spark")
+    if lake_of(options, os.environ).startswith("s3a://"):
+        fetch_jars("s3")

@@ -158,6 +158,12 @@ def ports_of(options: StackOptions) -> dict[str, int]:
     return ports
 
 
+def lake_of(options: StackOptions, base: Mapping[str, str]) -> str:
+    """The folder or URL of the stack's tables: BATON_LAKE, or without it a folder in the home."""
+    lake = {**base, **options.environment}.get("BATON_LAKE") or str(options.home / "lake")
+    return lake if "://" in lake else str(Path(lake).absolute())
+
+
 def environment_of(options: StackOptions, port: int, base: Mapping[str, str], **own: str) -> dict[str, str]:
     """The environment of a service: `base` (the launcher's own), the stack's options, then `own`.
 

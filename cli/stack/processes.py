@@ -16,8 +16,8 @@ from pathlib import Path
 from cli.stack.faults import NotReady
 from cli.stack.java import find_java, pyspark_jars
 from cli.stack.leash import on_leash
-from cli.stack.lock import class_path, jar_folder, read_lock
-from cli.stack.options import StackOptions, environment_of
+from cli.stack.lock import cache_folder, class_path, jar_folder, read_lock
+from cli.stack.options import StackOptions, environment_of, lake_of
 from cli.stack.probes import is_ready, kafka_answers, listens, zookeeper_answers
 from cli.stack.secured import LOCK_VARIABLES, StackLocks
 from cli.stack.servers import (
@@ -122,18 +122,18 @@ class StackProcesses:
         return self._service(name, "consumer", self._options.consumer_port(index), member=name)
 
     def control(self) -> ProcessSpec:
-        """Control, with everything that jobs write in the home."""
-        home = self._options.home
-        # inside the home, so that a stack leaves nothing elsewhere
-        folders = {"lake": str(home / "lake"), "runs": str(home / "runs"), "jars": str(jar_folder("spark"))}
-        queue = {"queue_url": self._options.queue_url}
-        # and no driver outlives the stack
-        port = self._options.control_port
-        own = {"spark_master": self._options.spark_master} if self._options.spark_workers else {}
-        if self._options.control_tokens is not None:
-            # services run in the home
-            own["control_tokens_file"] = str(self._options.control_tokens.absolute())
-        return self._service("control", "control", port, runs_at_stop="end", **folders, **queue, **own)
+        """Control, whose runs are in the home; so is the lake, unless BATON_LAKE is set."""
+        options = self._options
+        # absolute, because control works in the home
+        folders = {"runs": str(options.home / "runs"), "lake": lake_of(options, os.environ)}
+        folders["cache"] = str(cache_folder())
+        own = {"queue_url": options.queue_url}
+        if options.spark_workers:
+            own["spark_master"] = options.spark_master
+        if options.control_tokens is not None:
+            own["control_tokens_file"] = str(options.control_tokens.absolute())
+        # no driver outlives the stack
+        return self._service("control", "control", options.control_port, runs_at_stop="end", **folders, **own)
 
     def _service(self, name: str, service: str, port: int, **own: str) -> ProcessSpec:
         # -P and the working folder: a package `shared` in the current folder must not hide ours

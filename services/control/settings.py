@@ -150,7 +150,7 @@ class ControlSettings(ServiceSettings):
         120.0,
         "how long a driver waits for another run after a successful one, so that the next run need not start "
         "Spark; 0: it exits at once",
-        between(0, 86_400, "longer keeps a JVM in memory, and on a cluster its executors"),
+        between(0, 86_400, "longer keeps a JVM in memory"),
     )
     runs_at_stop: str = setting(
         KEEP,

@@ -255,13 +255,7 @@ def _place(settings: ControlSettings) -> SparkPlace:
         lake=lake_for(settings, os.environ),
         jars=spark_jars_for(settings, os.environ),
         master=spark_master_for(settings, os.environ),
-        cluster=ClusterOptions(
-            driver_host=settings.spark_driver_host,
-            python=settings.spark_python,
-            pack=settings.spark_pack,
-            secret_file=settings.spark_secret_file,
-            options=cluster_options_for(settings),
-        ),
+        cluster=cluster_for(settings),
         zookeeper=ZooKeeperPlace(
             servers=settings.zookeeper,
             timeout_s=settings.zookeeper_timeout_s,
@@ -269,4 +263,15 @@ def _place(settings: ControlSettings) -> SparkPlace:
             password_file=settings.zookeeper_password_file,
             acl=settings.zookeeper_acl,
         ),
+    )
+
+
+def cluster_for(settings: ControlSettings) -> ClusterOptions:
+    """How drivers use Spark."""
+    return ClusterOptions(
+        driver_host=settings.spark_driver_host,
+        python=settings.spark_python,
+        pack=settings.spark_pack,
+        secret_file=settings.spark_secret_file,
+        options=cluster_options_for(settings),
     )

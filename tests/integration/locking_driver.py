@@ -34,6 +34,9 @@ class NoSpark:
     def whereabouts(self) -> dict[str, Any]:
         return {"ui": None, "application": "", "first_job": 0}
 
+    def lives(self) -> bool:
+        return True
+
     def is_fit(self) -> bool:
         return True
 

@@ -141,7 +141,7 @@ async def test_the_jobs_run_on_a_secured_cluster(tmp_path: Path) -> None:
     """Executors reach the locked Kafka, and a worker without the cluster's secret is not admitted."""
     home = tmp_path / "home"
     try:
-        stack = start(home, free_port_offset(), "--secure", "--spark-workers", "1")
+        stack = start(home, free_port_offset(), "--secure", "--spark-workers", "2")
         log = tmp_path / "log.ndjson"
         rows = [{"key": f"k{n % 3}", "time": 1_700_000_000_000 + n, "n": n} for n in range(30)]
         log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))

@@ -1,4 +1,7 @@
-"""A lake on an object store: the jobs on `s3a://`, against a server that speaks S3 (`make test-s3`)."""
+"""A lake on an object store: the jobs on `s3a://`, against a server that speaks S3 (`make test-s3`).
+
+On a local master, and on a cluster whose machines share nothing, for which it is the only kind of lake.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from services.control.tables.lake import Lake
 from services.control.tables.positions import LakePositions
 from tests.servers import free_port
 from tests.spark import Pipeline, closed_log
-from tests.spark_cluster import await_line
+from tests.spark_cluster import MEMORY, await_line, spark_cluster
 from tests.spark_control import Control
 
 SERVER = os.environ.get("BATON_TEST_S3_SERVER", "")
@@ -45,8 +48,19 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server.terminate()
 
 
+@pytest.fixture(params=["local[2]", "cluster"])
+def master(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The Spark master of the jobs."""
+    if request.param != "cluster":
+        yield request.param
+        return
+    with spark_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster.master
+
+
 @pytest.fixture
 async def control(
+    master: str,
     bucket: str,
     tmp_path: Path,
     kafka: str,
@@ -61,10 +75,11 @@ async def control(
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     monkeypatch.setenv("AWS_ENDPOINT_URL", bucket)
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
-    options = {"spark.hadoop.fs.s3a.path.style.access": "true"}
+    options = {"spark.hadoop.fs.s3a.path.style.access": "true", "spark.executor.memory": MEMORY}
     async with httpx.AsyncClient() as http:
         control = Control(
             *(tmp_path, kafka, zookeeper, namespace, http),
+            master=master,
             cluster=ClusterOptions(options=options),
             lake="s3a://lake/tables",
             jars=os.pathsep.join(str(jar_folder(use)) for use in ("spark", "s3")),

@@ -23,7 +23,7 @@ from cli.stack.processes import StackProcesses
 from cli.stack.servers import KafkaOptions, ZooKeeperOptions, kafka_config, zookeeper_config
 from services.consumer.settings import ConsumerSettings
 from services.control.http.api.guard import is_own_host
-from services.control.settings import ControlSettings, lake_for, own_hosts_for
+from services.control.settings import ControlSettings, lake_for, own_hosts_for, spark_jars_for
 from shared.service.settings import load, variable_for
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +34,8 @@ SERVERS = ("zookeeper", "kafka")
 PINNED = re.compile(r"[a-z0-9/.-]+:v?\d+(\.\d+)+(-[a-z0-9.-]+)?")
 FOREIGN = {"SPARK_LOCAL_IP"}
 """Variables in the services' environments that Spark reads, not Baton."""
+CACHE = "BATON_CACHE"
+"""Where control and the command line look for jars; a service has no setting of its own for it."""
 ADDRESSES = {
     *("BATON_KAFKA", "BATON_ZOOKEEPER", "BATON_HOST", "BATON_PORT", "BATON_PRIVATE_PORT"),
     "BATON_QUEUE_URL",
@@ -111,6 +113,18 @@ def test_a_spark_cluster_is_a_profile(service: str) -> None:
     assert COMPOSE["services"]["spark-worker"]["volumes"] == control["volumes"]
 
 
+def test_a_lake_on_an_object_store_needs_only_its_url() -> None:
+    """The image has all jars of the lock file that Spark needs there, where control looks for them."""
+    environment = variables_in("control", {"BATON_LAKE": "s3a://bucket/lake"})
+    (folder,) = re.findall(r"(?m)^COPY --from=jars /cache/jars (\S+)$", DOCKERFILE)
+    (fetched,) = re.findall(r"(?m)^RUN BATON_CACHE=/cache .* in \((.+?)\)\]", DOCKERFILE)
+
+    found = spark_jars_for(load(ControlSettings, environment), environment)
+
+    assert found.split(":") == [f"{folder}/{use}" for use in ("spark", "s3")]
+    assert fetched == "'spark', 's3'"
+
+
 @pytest.mark.parametrize("service", SERVICES)
 def test_every_setting_in_baton_env_reaches_the_services(service: str) -> None:
     """`environment` would override it silently; only addresses belong there."""
@@ -145,7 +159,7 @@ def test_every_variable_is_a_setting_that_the_service_knows(service: str) -> Non
     known = {variable_for(field.name) for field in dataclasses.fields(SERVICES[service])}
     environment = variables_in(service, {})
 
-    assert {name for name in environment if name.startswith("BATON_")} <= known
+    assert {name for name in environment if name.startswith("BATON_")} <= known | {CACHE}
     assert set(environment_of(service)) <= known | FOREIGN
     settings = load(SERVICES[service], environment)
     assert (settings.kafka, settings.zookeeper) == ("kafka:9092", "zookeeper:2181")

@@ -20,7 +20,7 @@ from services.control.http.api.guard import is_own_host
 from services.control.settings import ControlSettings, own_hosts_for
 from shared.errors import InvalidInput, SettingsInvalid
 from shared.service.settings import load, variable_for
-from tests.unit.test_compose import COMPOSE, FOREIGN, image_environment
+from tests.unit.test_compose import CACHE, COMPOSE, FOREIGN, image_environment
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 VERSION = "1.31"
@@ -131,7 +131,7 @@ def test_every_variable_is_a_setting_that_loads(service: str) -> None:
     own = {one["name"] for one in container(service)["env"]}
 
     assert own - known <= FOREIGN | {"POD_IP"}
-    assert {name for name in environment(service) if name.startswith("BATON_")} <= everybodys
+    assert {name for name in environment(service) if name.startswith("BATON_")} <= everybodys | {CACHE}
     settings = settings_of(service)
     declared = {port["name"]: port["containerPort"] for port in container(service)["ports"]}
     assert declared["http"] == settings.port

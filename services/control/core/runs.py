@@ -23,8 +23,10 @@ from shared.model.start import GroupStart
 RunState = Literal["starting", "running", "succeeded", "failed", "cancelled"]
 ENDED: frozenset[RunState] = frozenset({"succeeded", "failed", "cancelled"})
 
-TAKE_OVER_MS = 3000
-"""How long a waiting driver may take to begin the run that it was given."""
+TAKE_OVER_MS = 10_000
+"""How long a waiting driver may take to begin the run that it was given.
+
+On a cluster it first needs an executor, which takes some seconds to start."""
 GRACE_MS = 10_000
 """How long a driver may take to exit after it has published its result or error."""
 

@@ -82,6 +82,11 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
         return Names(self.namespace)
 
     @property
+    def is_local(self) -> bool:
+        """Whether the driver does all of Spark's work itself."""
+        return self.master.startswith("local")
+
+    @property
     def lock(self) -> str:
         """The znode of the run's lock.
 

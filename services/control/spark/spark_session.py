@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 from pyspark.sql import SparkSession
 
 from services.control.settings import is_on_this_machine
@@ -30,6 +31,8 @@ a warm driver fills in a few runs. Then Java stops compiling, and runs become se
 JAVA = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 UI_ANSWERS = "org.glassfish.jersey.server.ServerRuntime$Responder"
 """The logger that reports a client of Spark's UI who left before the answer."""
+EXECUTOR_IDLE = "10s"
+"""A driver gives an executor back after this time without a task. A new one takes some seconds to start."""
 UNPACKED = "baton"
 """The archive's folder in an executor's working folder."""
 STANDARD = ClusterOptions()
@@ -54,17 +57,13 @@ def start_spark(
     is_local = master.startswith("local")
     (work / "tmp").mkdir(parents=True, exist_ok=True)
     _prepare_environment(cluster, is_local=is_local)
-    if cluster.secret_file and not is_local:
-        _keep_secret(work / "conf", Path(cluster.secret_file))
-    options = _common_options(work)
-    packs = Path(found[0]).parents[1] / "packs"
-    options |= _local_options(work) if is_local else _cluster_options(master, cluster, packs)
-    java = " ".join(f"-D{name}={value}" for name, value in (properties or {}).items())
-    for option, value in cluster.options.items():
-        # a user's options for Java are added to ours; any other option replaces ours
-        options[option] = f"{options.get(option, '')} {value}".strip() if option in JAVA else value
-    for option in JAVA:
-        options[option] = f"{options.get(option, '')} {java}".strip()
+    if not is_local:
+        if cluster.secret_file:
+            _keep_secret(work / "conf", Path(cluster.secret_file))
+        if not cluster.pack:
+            pack = ensure_pack(Path(found[0]).parents[1] / "packs")
+            cluster = msgspec.structs.replace(cluster, pack=str(pack))
+    options = spark_options(master, cluster, work, properties or {})
     builder = SparkSession.builder.appName(name).master(master).config("spark.jars", ",".join(found))
     for option, value in options.items():
         builder = builder.config(option, value)
@@ -73,6 +72,23 @@ def start_spark(
     log4j = spark._jvm.org.apache.logging.log4j
     log4j.core.config.Configurator.setLevel(UI_ANSWERS, log4j.Level.OFF)
     return spark
+
+
+def spark_options(
+    master: str, cluster: ClusterOptions, work: Path, properties: Mapping[str, str]
+) -> dict[str, str]:
+    """Spark's options, except for its jars; on a cluster, `cluster.pack` is the executors' archive.
+
+    A user's options for Java are added to ours. Any other option of a user replaces ours.
+    """
+    options = _common_options(work)
+    options |= _local_options(work) if master.startswith("local") else _cluster_options(master, cluster)
+    for option, value in cluster.options.items():
+        options[option] = f"{options.get(option, '')} {value}".strip() if option in JAVA else value
+    java = " ".join(f"-D{name}={value}" for name, value in properties.items())
+    for option in JAVA:
+        options[option] = f"{options.get(option, '')} {java}".strip()
+    return options
 
 
 def _jars_in(folders: str) -> list[str]:
@@ -134,16 +150,21 @@ def _common_options(work: Path) -> dict[str, str]:
     }
 
 
-def _cluster_options(master: str, cluster: ClusterOptions, packs: Path) -> dict[str, str]:
-    pack = cluster.pack or str(ensure_pack(packs))
+def _cluster_options(master: str, cluster: ClusterOptions) -> dict[str, str]:
     options = {
-        "spark.archives": f"{pack}#{UNPACKED}",
+        "spark.archives": f"{cluster.pack}#{UNPACKED}",
         # relative to the executor's working folder
         "spark.executorEnv.PYTHONPATH": UNPACKED,
         # with the defaults, 50 and 200, a small run spends its time on starting tasks
         "spark.databricks.delta.snapshotPartitions": "8",
         "spark.sql.shuffle.partitions": "16",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "64",
+        # else the first driver takes every core, and keeps them while it waits for another run
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.executorIdleTimeout": EXECUTOR_IDLE,
+        # by what other executors still hold, because no cluster needs to have a shuffle service for us
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.timeout": EXECUTOR_IDLE,
     }
     host = cluster.driver_host or ("127.0.0.1" if is_on_this_machine(master) else "")
     if host:

@@ -12,7 +12,7 @@ from cli.stack.options import StackOptions, environment_of, ports_of
 from cli.stack.processes import StackProcesses
 from cli.stack.summary import summary_of
 from cli.stack.up_command import up
-from services.control.settings import ControlSettings
+from services.control.settings import ControlSettings, spark_jars_for
 from shared.errors import SettingsInvalid
 from shared.service.settings import load
 
@@ -84,6 +84,31 @@ def test_up_takes_the_tokens_of_its_environment(tmp_path: Path) -> None:
 
     assert answer.exit_code == 2
     assert "missing" in answer.output
+
+
+@pytest.mark.parametrize(
+    ("given", "lake", "uses"),
+    [
+        ({}, "{home}/lake", ["spark"]),
+        ({"BATON_LAKE": "here"}, f"{Path.cwd()}/here", ["spark"]),
+        ({"BATON_LAKE": "s3a://bucket/lake"}, "s3a://bucket/lake", ["spark", "s3"]),
+    ],
+)
+def test_the_lake_is_in_the_home_unless_it_is_set(
+    given: dict[str, str], lake: str, uses: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the shell or by the options. Control finds the jars that it needs there in the launcher's cache."""
+    monkeypatch.delenv("BATON_LAKE", raising=False)
+    monkeypatch.setenv("BATON_CACHE", "cache")
+    by_options = StackProcesses(StackOptions(home=tmp_path, environment=given)).control().environment
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    environment = StackProcesses(StackOptions(home=tmp_path)).control().environment
+
+    settings = load(ControlSettings, environment)
+    assert by_options["BATON_LAKE"] == settings.lake == lake.format(home=tmp_path)
+    folders = [f"{Path.cwd()}/cache/jars/{use}" for use in uses]
+    assert spark_jars_for(settings, environment).split(":") == folders
 
 
 def test_the_environment_of_a_service_has_all_options() -> None:

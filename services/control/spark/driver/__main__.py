@@ -16,17 +16,17 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from services.control.spark.audit.job import audit
 from services.control.spark.driver.folder import DRIVERS, DriverFolder
+from services.control.spark.driver.java import end_java, find_loss
 from services.control.spark.driver.output import RunOutput
 from services.control.spark.driver.run_lock import CheckLock, held_lock, release_locks
 from services.control.spark.driver.warm_spark import DriverSpark
@@ -62,14 +62,14 @@ def main(arguments: list[str]) -> int:
         first = read_request(run)
     except BatonError as error:
         return _fail(run, error)
-    if first.master.startswith("local"):
+    if first.is_local:
         _give_way()
     folder = DriverFolder(Path(first.driver) if first.driver else run)
     signal.signal(signal.SIGTERM, lambda number, frame: _leave(folder))
     try:
         return _work(run, folder, first.idle_s if first.driver else 0.0)
     finally:
-        _end_java()
+        end_java()
         _remove(folder)
 
 
@@ -94,8 +94,10 @@ def _work(run: Path, folder: DriverFolder, idle_s: float) -> int:
             folder.work_on(run.name)
             if code := _one_run(run, spark):
                 return code
-            following = folder.await_next(run.name, idle_s, spark.is_fit)
+            following = folder.await_next(run.name, idle_s, spark.lives)
             if following is not None:
+                if not spark.is_fit():
+                    return 0  # the run has not begun, so control gives it to another driver
                 output.switch(following / "driver.log")
         return 0
     finally:
@@ -109,15 +111,32 @@ def _one_run(run: Path, spark: DriverSpark) -> int:
         if program is None:
             raise NotFound(f"there is no job {request.job!r}, only {', '.join(sorted(PROGRAMS))}")
         asyncio.run(check_access(request.kafka))
-        with held_lock(request) as check_lock, spark.session(request) as session:
+        with _ready(request, spark) as (session, check_lock):
             _publish(run / "driver.json", {"pid": os.getpid(), **spark.whereabouts()})
             result = program(session, request, check_lock)
             check_lock()
             _publish(run / "result.json", result)
     except Exception as error:
         logger.exception("run failed")
-        return _fail(run, error)
+        return _fail(run, find_loss(error) or error)
     return 0
+
+
+@contextlib.contextmanager
+def _ready(request: RunRequest, spark: DriverSpark) -> Iterator[tuple[SparkSession, CheckLock]]:
+    """The run's session, and the check of its lock.
+
+    On a cluster the lock comes last: a run that waits for executors must not hold up others. On a local
+    master it comes first: a run that waits for its lock need not hold Java's memory.
+    """
+    if request.is_local:
+        with held_lock(request) as check_lock, spark.session(request) as session:
+            yield session, check_lock
+    else:
+        with spark.session(request) as session:
+            spark.await_executor(request)
+            with held_lock(request) as check_lock:
+                yield session, check_lock
 
 
 def _fail(run: Path, error: Exception) -> int:
@@ -146,19 +165,6 @@ def _publish(path: Path, content: dict[str, Any]) -> None:
     unfinished.replace(path)
 
 
-def _end_java() -> None:
-    """Kills the JVM instead of waiting for its slow shutdown: everything is committed by now."""
-    process = getattr(SparkContext._gateway, "proc", None)
-    if process is not None and process.poll() is None:
-        # everything is logged by now, and the remaining threads would only report that the JVM is gone
-        sys.stderr.flush()
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nothing, 2)
-        os.close(nothing)
-        process.kill()
-        process.wait()
-
-
 def _remove(folder: DriverFolder) -> None:
     shutil.rmtree(folder.work, ignore_errors=True)
     if folder.path.parent.name == DRIVERS:
@@ -167,7 +173,7 @@ def _remove(folder: DriverFolder) -> None:
 
 def _leave(folder: DriverFolder) -> None:
     release_locks()
-    _end_java()
+    end_java()
     _remove(folder)
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)  # includes a JVM that is still starting

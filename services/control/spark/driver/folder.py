@@ -67,16 +67,16 @@ class DriverFolder:
         """Writes that the driver works on this run. Raises OSError."""
         self._write_phase(DriverPhase(run=run))
 
-    def await_next(self, run: str, idle_s: float, is_fit: Callable[[], bool]) -> Path | None:
+    def await_next(self, run: str, idle_s: float, lives: Callable[[], bool]) -> Path | None:
         """The folder of the run that comes after `run`; None if the driver should end.
 
-        It should end after `idle_s`, when control says so or has removed the folder, or when `is_fit` returns
+        It should end after `idle_s`, when control says so or has removed the folder, or when `lives` returns
         False. Raises OSError.
         """
         until_s = time.monotonic() + idle_s
         self._write_phase(DriverPhase(run=run, is_idle=True))
         while not (self.path / "next").exists():
-            if time.monotonic() > until_s or not is_fit() or not self.path.is_dir():
+            if time.monotonic() > until_s or not lives() or not self.path.is_dir():
                 self.give(None)
                 break
             time.sleep(POLL_S)

@@ -9,16 +9,25 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark import SparkContext
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
+from services.control.spark.driver.java import java_lives
+from services.control.spark.driver.run_lock import TURN_S
 from services.control.spark.kafka.client import java_properties
 from services.control.spark.request import RunRequest
 from services.control.spark.spark_session import start_spark
+from shared.errors import SparkUnavailable
+
+SHARE_OF_WAITING: Final = 0.5
+"""The part of its time limit that a run may wait for an executor; the rest is for its work."""
+
+
+class NoExecutor(SparkUnavailable):
+    """The cluster has given the run no executor in time."""
 
 
 class DriverSpark:
@@ -59,10 +68,35 @@ class DriverSpark:
         ui = f"http://{os.environ.get('SPARK_LOCAL_IP') or page.hostname}:{page.port}"
         return {"ui": ui, "application": context.applicationId, "first_job": first_job}
 
+    def await_executor(self, request: RunRequest) -> None:
+        """Waits until an executor has done a first, empty task. Raises NoExecutor."""
+        assert self._spark is not None
+        wait_s = int((request.timeout_s or TURN_S) * SHARE_OF_WAITING)
+        java = self._spark.sparkContext._jvm.java.util
+        nothing = java.Collections.singletonList(0)
+        task = self._spark.sparkContext._jsc.parallelize(nothing, 1).countAsync()
+        try:
+            task.get(wait_s, java.concurrent.TimeUnit.SECONDS)
+        except Py4JJavaError as error:
+            task.cancel(True)
+            if error.java_exception.getClass().getSimpleName() != "TimeoutException":
+                raise
+            raise NoExecutor(
+                f"{request.master} has given the run no executor for {wait_s} s: other drivers use its "
+                "cores, or no worker has as much memory as an executor needs"
+            ) from None
+
+    def lives(self) -> bool:
+        """Whether its JVM does; asks only the system, so it may be called often."""
+        return self._spark is not None and java_lives()
+
     def is_fit(self) -> bool:
-        """Whether another run can use it."""
-        process = getattr(SparkContext._gateway, "proc", None)
-        return self._spark is not None and process is not None and process.poll() is None
+        """Whether another run can use it. A master that gives up an application stops its Spark."""
+        if self._spark is None or not java_lives():
+            return False
+        with contextlib.suppress(Py4JError, OSError):  # the JVM may be dying
+            return not self._spark.sparkContext._jsc.sc().isStopped()
+        return False
 
     @staticmethod
     def _forget(spark: SparkSession) -> None:
