@@ -73,14 +73,13 @@ def main() -> None:
         work(run)
         publish(folder / "state.json", {"run": run.name, "is_idle": True})
         until_s = time.monotonic() + float(str(request["idle_s"]))
-        following = folder / "next"
+        following = folder / f"after-{run.name}"
         while not following.exists():
             if time.monotonic() > until_s or not folder.exists():
                 shutil.rmtree(folder, ignore_errors=True)
                 return
             time.sleep(0.01)
         text = following.read_text()
-        following.unlink()
         if not text:
             shutil.rmtree(folder)
             return

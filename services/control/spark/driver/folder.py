@@ -1,9 +1,9 @@
 """The folder of a driver, through which control gives a waiting driver its next run.
 
 In `<runs>/drivers/<id>/` the driver keeps its temporary files (`work`), and writes to `state.json` which run
-it works on, or that it waits. Control writes the path of the next run's folder to the file `next`. A driver
-that has waited long enough creates an empty `next` itself. Only one of the two can create the file, so no run
-is lost between them.
+it works on, or that it waits. Control writes the path of the next run's folder to a file that is named after
+the run before. A driver that has waited long enough creates this file itself, empty. The file is created only
+once and stays, so no run is lost between the two, and no driver is given two.
 """
 
 from __future__ import annotations
@@ -52,11 +52,14 @@ class DriverFolder:
 
     def give(self, run: Path | None) -> bool:
         """Gives the waiting driver its next run, or (None) tells it to end. False if that came too late."""
+        phase = self.phase()
+        if phase is None or not phase.is_idle:
+            return False
         fresh = self.path / f"next.{os.getpid()}"
         try:
             fresh.write_text(str(run or ""))
-            os.link(fresh, self.path / "next")
-        except OSError:  # `next` exists: another run came first, or the driver is about to end
+            os.link(fresh, self._after(phase.run))
+        except OSError:  # it exists: another run came first, or the driver is about to end
             return False
         finally:
             with contextlib.suppress(OSError):
@@ -75,17 +78,19 @@ class DriverFolder:
         """
         until_s = time.monotonic() + idle_s
         self._write_phase(DriverPhase(run=run, is_idle=True))
-        while not (self.path / "next").exists():
+        while not self._after(run).exists():
             if time.monotonic() > until_s or not lives() or not self.path.is_dir():
                 self.give(None)
                 break
             time.sleep(POLL_S)
         try:
-            following = (self.path / "next").read_text()
-            (self.path / "next").unlink()
+            following = self._after(run).read_text()
         except OSError:
             return None
         return Path(following) if following else None
+
+    def _after(self, run: str) -> Path:
+        return self.path / f"after-{run}"
 
     def _write_phase(self, phase: DriverPhase) -> None:
         fresh = self.path / "state.tmp"
