@@ -82,7 +82,7 @@ async def test_all_jobs_run_where_nothing_of_ours_is(
     first = await disturbed(control, cluster, await control.begin("lake"))
     both = [await control.begin(job) for job in ("reports", "audit")]
     runs = [first, *await asyncio.gather(*(disturbed(control, cluster, run) for run in both))]
-    last = await control.done("maintain")
+    last = await control.done("lake")
     await control.end_driver(last)
 
     assert [run.state for run in (*runs, last)] == ["succeeded"] * 4, [
