@@ -105,7 +105,9 @@ async def test_a_rewound_group_under_kills_has_every_fragment_in_one_current_ses
             "to": {str(n): heads[n].position // 2 for n in range(3)},
             "settings": {"max_session_fragments": LIMIT},
         }
-        shown = (await ask(one, "POST", "/operations", **wish, dry_run=True)).json()
+        dry = await ask(one, "POST", "/operations", **wish, dry_run=True)
+        assert dry.status_code == 200, dry.text
+        shown = dry.json()
 
         made = await ask(one, "POST", "/operations", **wish, if_plan=shown["plan"])
 

@@ -44,7 +44,7 @@ KEYS = 7
 FRAGMENTS = 350
 DAYS = 3
 MINUTE_MS = 60_000
-IN_CI = (("lake", "commit", "driver"), ("lake", "batch", "control"), ("audit", "lock", "driver"))
+IN_CI = (("lake", "commit", "driver"), ("lake", "files", "control"), ("audit", "lock", "driver"))
 JOBS = {"lake": "", "reports": "", "audit": "", "maintain": "OPTIMIZE", "rewrite": "WRITE"}
 """Each with the operation whose commit is the moment `commit`; "" for any.
 

@@ -189,9 +189,14 @@ class ClusterView:
         return int(max(ages, default=0.0) * 1000)
 
     def complaints(self) -> list[str]:
-        """One sentence per source that cannot be read now."""
+        """One sentence per source that cannot be read now, or is not served yet."""
         patience_s = PATIENCE_S + 4 * self._refresh_s
-        return [reading.complaint() for reading in self._readings if reading.is_late(patience_s)]
+        is_served = self._served.has_cluster
+        return [
+            reading.complaint()
+            for reading in self._readings
+            if reading.is_late(patience_s) or (reading is self._cluster and not is_served)
+        ]
 
     @property
     def _readings(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
+from collections.abc import Iterable
 
 import msgspec
 import pytest
 
+from services.control.core.observed import Offsets
 from services.control.live.cluster_view import ClusterView, UnknownStream
 from shared.errors import KafkaUnavailable, ZooKeeperUnavailable
 from shared.model.names import DEFAULT_GROUP
@@ -70,6 +72,24 @@ async def test_readiness_forgives_short_failures_and_past_ones() -> None:
     await view.step()
 
     assert (len(never_read), back, view.complaints()) == (1, [], [])
+
+
+async def test_what_was_read_but_is_not_served_yet_is_a_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody who has seen control ready gets a 503 because the view is not composed yet."""
+    sources = small_baton()
+    view = sources.view()
+
+    async def look(_count: int, _groups: Iterable[str]) -> Offsets:
+        """After ZooKeeper was read, before the view is composed."""
+        complaints.extend(view.complaints())
+        return sources.offsets.offsets
+
+    complaints: list[str] = []
+    monkeypatch.setattr(sources.offsets, "read", look)
+    await view.step()
+
+    assert "ZooKeeper cannot be read: no answer yet" in complaints
+    assert view.complaints() == []
 
 
 async def test_an_outage_of_kafka_does_not_change_statuses() -> None:

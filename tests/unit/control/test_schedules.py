@@ -348,7 +348,8 @@ async def test_control_shows_its_schedules() -> None:
     assert registry.get_sample_value("baton_schedule_failures", of_chain) == 1
     success = registry.get_sample_value("baton_schedule_success_timestamp_seconds", of_chain)
     assert success == (SLOT + 2 * MINUTE) / 1000
-    assert registry.get_sample_value("baton_schedule_period_seconds", {"schedule": "audit in fraud"}) == 3600
+    of_audit = {"schedule": "audit(sample=0.1) in fraud"}
+    assert registry.get_sample_value("baton_schedule_period_seconds", of_audit) == 3600
     app = await app_of(small_baton(), runner, schedules=[audit, CHAIN])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control") as http:
         rows = (await http.get("/schedules")).json()["schedules"]
