@@ -3,7 +3,7 @@
 A group has read the backlog of `bench.sessionize`. One group follows it from the middle of each stream, where
 2,000 sessions are open, another one starts there alone. Each round runs both in processes of their own, from
 the claim to the end of the log: so it counts that the rewound one reads the followed group's sessions, and
-stores what they cover. Run it with `make bench`, or alone with `python -m bench.groups`.
+stores what they cover. Run it with `make bench`, or alone with `python -m bench groups`.
 """
 
 from __future__ import annotations
@@ -83,16 +83,4 @@ def _child(kafka: str, group: str, follows: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        _child(*sys.argv[1:])
-    else:
-        from tests.servers import KafkaServer, temporary_home
-
-        with temporary_home("kafka") as home:
-            server = KafkaServer(home)
-            server.start()
-            try:
-                for row in run(server.address):
-                    print(row)
-            finally:
-                server.kill()
+    _child(*sys.argv[1:])

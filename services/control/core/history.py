@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from services.control.core.hour import STEP_MS, Column, Hour, Number, Rank, slot_of
+from services.control.core.hour import STEP_MS, Column, Hour, Number, Rank, decode_sample, slot_of
 from services.control.core.report import totals_of
 from services.control.core.rows import ProducerRow, StreamRow
 from shared.errors import InvalidInput
@@ -142,12 +142,7 @@ def encode_sample(sample: Sample) -> bytes:
 
 def parse_sample(raw: bytes) -> Sample:
     """The sample in a record's value; ignores unknown fields. Raises InvalidInput for anything else."""
-    if len(raw) > MAX_SAMPLE_BYTES:
-        raise InvalidInput(f"the sample has {len(raw)} bytes, more than {MAX_SAMPLE_BYTES}")
-    try:
-        sample = _decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(f"not a sample: {error}") from None
+    sample = decode_sample(raw, _decode, MAX_SAMPLE_BYTES)
     if sample.at % STEP_MS or not len(sample.lag) == len(sample.rate) == len(sample.open_sessions):
         raise InvalidInput("not a sample: no slot, or columns of different lengths")
     if len(sample.lag) > MAX_STREAMS:

@@ -6,9 +6,12 @@ same slots. Used by `history.py` (groups) and `queue_history.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Final, Generic, TypeVar
 
-from msgspec import Meta
+from msgspec import DecodeError, Meta
+
+from shared.errors import InvalidInput
 
 STEP_MS: Final = 15_000
 SLOTS: Final = 240
@@ -27,6 +30,16 @@ def slot_of(at_ms: int) -> int:
     (15000, 15000)
     """
     return at_ms // STEP_MS * STEP_MS
+
+
+def decode_sample(raw: bytes, decode: Callable[[bytes], T], most_bytes: int) -> T:
+    """The sample in a record's value, which anybody may have written. Raises InvalidInput."""
+    if len(raw) > most_bytes:
+        raise InvalidInput(f"the sample has {len(raw)} bytes, more than {most_bytes}")
+    try:
+        return decode(raw)
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(f"not a sample: {error}") from None
 
 
 class Hour(Generic[T]):

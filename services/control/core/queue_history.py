@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from services.control.core.hour import STEP_MS, Column, Hour, Number, slot_of
+from services.control.core.hour import STEP_MS, Column, Hour, Number, decode_sample, slot_of
 from services.control.core.queues import QueueRow
 from shared.errors import InvalidInput
 
@@ -80,12 +80,7 @@ def encode_queues_sample(sample: QueuesSample) -> bytes:
 
 def parse_queues_sample(raw: bytes) -> QueuesSample:
     """The sample in a record's value. Raises InvalidInput for anything else, such as a group's sample."""
-    if len(raw) > MAX_SAMPLE_BYTES:
-        raise InvalidInput(f"the sample has {len(raw)} bytes, more than {MAX_SAMPLE_BYTES}")
-    try:
-        sample = _decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(f"not a sample of queues: {error}") from None
+    sample = decode_sample(raw, _decode, MAX_SAMPLE_BYTES)
     if sample.at % STEP_MS or len(sample.queues) > MAX_QUEUES:
         raise InvalidInput("not a sample of queues: no slot, or too many queues")
     return sample

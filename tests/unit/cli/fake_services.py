@@ -29,6 +29,16 @@ FAULTS = ("503", "429", "partly stored, then 503", "dropped before", "stored, th
 MAX_REQUEST_BYTES = 1_048_576
 
 
+async def forward(request: httpx.Request, http: httpx.AsyncClient) -> httpx.Response:
+    """The response of the service behind `http` to a command's request."""
+    return await http.request(
+        request.method,
+        request.url.raw_path.decode(),
+        content=request.content,
+        headers={"content-type": "application/json"},
+    )
+
+
 class InMemoryProducer:
     """Accepts fragments like the real producer; `logs[stream]` holds what "Kafka" has stored.
 

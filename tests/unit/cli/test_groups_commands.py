@@ -11,7 +11,7 @@ from click.testing import Result
 
 from services.control.core.rewinds import StreamFacts
 from shared.model.head import Head
-from tests.unit.cli.fake_services import baton
+from tests.unit.cli.fake_services import baton, forward
 from tests.unit.control.groups_world import GroupsWorld
 
 
@@ -40,10 +40,7 @@ class Control:
                 for row in rows
             ]
             return httpx.Response(200, json={"groups": [] if request.url.params.get("after") else names})
-        headers = {"content-type": "application/json"}
-        return await self.world.http.request(
-            request.method, request.url.raw_path.decode(), content=request.content, headers=headers
-        )
+        return await forward(request, self.world.http)
 
     def invoke(self, *arguments: str) -> Result:
         """The command's result."""

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from click.testing import Result
 
-from tests.unit.cli.fake_services import baton
+from tests.unit.cli.fake_services import baton, forward
 from tests.unit.control.desk import Desk
 from tests.unit.control.operators_world import TIMEOUT_S
 
@@ -33,10 +33,7 @@ class Control:
         elif request.method == "GET":
             self.desk.group.act(streams=1)
         await self.desk.look()
-        headers = {"content-type": "application/json"}
-        return await self.desk.http.request(
-            request.method, request.url.raw_path.decode(), content=request.content, headers=headers
-        )
+        return await forward(request, self.desk.http)
 
     def invoke(self, *arguments: str) -> Result:
         """The command's result."""

@@ -1,6 +1,6 @@
 """`/queues`: the queues from control's memory, their last hour, their dead letters, and what is done to them.
 
-Whoever works on items does so at the workers of the queue service; control only looks, purges and redrives.
+Clients lease and settle items at the workers of the queue service; control only looks, purges and redrives.
 """
 
 from __future__ import annotations

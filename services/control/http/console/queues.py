@@ -181,7 +181,7 @@ def queue_dry_run(change: QueueChange, row: QueueRow) -> QueueDryRun:
 
 
 def _lost(row: QueueRow) -> str:
-    """What whoever confirms a purge must know."""
+    """What you must know before you confirm a purge."""
     end = "This cannot be undone, and what is put before you confirm is dropped, too."
     if not row.leased:
         return end
