@@ -27,6 +27,12 @@ POLL_S = 0.05
 ANSWER_S = 60.0
 DRIVER_HOST = "localhost"
 """Another name than Spark would choose."""
+FAST = "-XX:TieredStopAtLevel=1"
+"""Java's first compiler alone: executors that live for seconds gain nothing from the second."""
+OPTIONS = (
+    "spark.sql.shuffle.partitions=2 spark.databricks.delta.snapshotPartitions=2 "
+    f"spark.driver.extraJavaOptions={FAST} spark.executor.extraJavaOptions={FAST}"
+)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +60,7 @@ async def control(
         "BATON_SPARK_DRIVER_HOST": DRIVER_HOST,
         "BATON_SPARK_EXECUTOR_MEMORY": MEMORY,
         "BATON_SPARK_EXECUTOR_CORES": "1",
-        "BATON_SPARK_OPTIONS": "spark.sql.shuffle.partitions=4",
+        "BATON_SPARK_OPTIONS": OPTIONS,
     }
     options = cluster_for(load(ControlSettings, settings))
     # on a busy machine Spark answers late, and then the executors would be left alone

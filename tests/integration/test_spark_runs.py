@@ -148,14 +148,15 @@ def test_a_run_that_gets_no_executor_says_so(spark: SparkSession, tmp_path: Path
     driver = DriverSpark(tmp_path)
     driver._spark = spark
     pipeline = Pipeline(kafka="127.0.0.1:1", namespace="")
-    request = msgspec.structs.replace(pipeline.request("lake", tmp_path), timeout_s=2.0)
+    request = pipeline.request("lake", tmp_path)
+    hurried = msgspec.structs.replace(request, timeout_s=2.0)
     others = threading.Thread(target=context.parallelize(range(2), 2).foreachPartition, args=(hold,))
     others.start()
     try:
         while not context.statusTracker().getActiveJobsIds():
             time.sleep(0.01)
         with pytest.raises(NoExecutor, match="for 1 s"):
-            driver.await_executor(request)
+            driver.await_executor(hurried)
     finally:
         held.unlink()
         others.join()
