@@ -34,9 +34,9 @@ FAULTS = (
     ),
     _Fault(
         name="trimming past the snapshot",
-        file=SNAPSHOT,
-        text="below=through + 1",
-        instead="below=through + 3",
+        file=REPLICA,
+        text="below=self._stored_through + 1",
+        instead="below=self.next_offset + 2",
     ),
     _Fault(
         name="stale receipts are good",
@@ -107,9 +107,9 @@ FAULTS = (
     ),
     _WorkersFault(
         name="the log is trimmed without a snapshot",
-        file=f"{WORKER}/engine.py",
-        text="for part in snapshot.parts:",
-        instead="for part in snapshot.parts[:0]:",
+        file=REPLICA,
+        text="below=self._stored_through + 1",
+        instead="below=self.next_offset",
     ),
     _WorkersFault(
         name="polls that were served count for ever",

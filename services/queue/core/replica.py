@@ -57,6 +57,8 @@ class Replica:
         self._before: list[tuple[int, int, Sequence[AnyCommand]]] = []
         """Records that were read before a beginning was found: offset, append time and commands."""
         self._parts: dict[tuple[bytes, int], dict[int, bytes]] = {}
+        self._stored_through = -1
+        """The record whose state the newest whole snapshot in the log holds."""
 
     def __repr__(self) -> str:
         return f"<Replica at {self.next_offset}{'' if self.state else ', without a beginning'}>"
@@ -76,6 +78,9 @@ class Replica:
         if self.state is None:
             self._look_for_beginning(record, read)
             return None
+        for command in read.commands:
+            if isinstance(command, SnapshotPart) and command.part == command.parts - 1:
+                self._stored_through = max(self._stored_through, command.through)
         before = self.state.counts.commands // self._snapshot_every
         answers = apply_record(self.state, record.offset, record.append_ms, read.commands)
         is_due = self.state.counts.commands // self._snapshot_every > before
@@ -84,7 +89,7 @@ class Replica:
     def snapshot(self) -> Snapshot:
         """The present state, to be stored."""
         assert self.state is not None
-        return snapshot_of(self.state, self.next_offset - 1)
+        return snapshot_of(self.state, self.next_offset - 1, below=self._stored_through + 1)
 
     def _look_for_beginning(self, record: LogRecord, read: CommandRecord) -> None:
         kept = [command for command in read.commands if not isinstance(command, SnapshotPart)]
@@ -107,5 +112,5 @@ class Replica:
         for offset, append_ms, commands in self._before:
             if offset > through:
                 apply_record(state, offset, append_ms, commands)
-        self.state = state
+        self.state, self._stored_through = state, through
         self._before, self._parts = [], {}

@@ -24,7 +24,8 @@ PART_BYTES = 900 * 1024
 class Snapshot:
     """Commands that store the state right after one record, each in a record of its own.
 
-    Once all of them are stored, the records `below` are not needed any more.
+    Once all of them are stored, the records `below` may be deleted: those that the snapshot before made
+    superfluous. So a worker that lags by less than a snapshot's distance goes on undisturbed.
     """
 
     parts: tuple[SnapshotPart, ...]
@@ -80,7 +81,7 @@ def decode_state(data: bytes) -> QueueState:
     return state
 
 
-def snapshot_of(state: QueueState, through: int) -> Snapshot:
+def snapshot_of(state: QueueState, through: int, *, below: int) -> Snapshot:
     """The snapshot of the state right after the record at offset `through`."""
     data = encode_state(state)
     starts = range(0, len(data), PART_BYTES)
@@ -88,4 +89,4 @@ def snapshot_of(state: QueueState, through: int) -> Snapshot:
         SnapshotPart(through, part, len(starts), data[start : start + PART_BYTES])
         for part, start in enumerate(starts)
     )
-    return Snapshot(tuple(parts), below=through + 1)
+    return Snapshot(tuple(parts), below=below)

@@ -132,6 +132,36 @@ def test_a_record_that_is_none_has_no_effect_anywhere(value: bytes) -> None:
         decode_record(value)
 
 
+def test_a_snapshot_lets_the_log_go_only_through_the_one_before() -> None:
+    """So a worker that lags by less than their distance goes on; a new one finds its beginning all the same."""
+    records: list[LogRecord] = []
+    replica = Replica(0, snapshot_every=10)
+    belows, dues = list[int](), list[int]()
+
+    def add(*commands: AnyCommand) -> None:
+        records.append(LogRecord(len(records), len(records), encode_record(b"w", 1, commands)))
+        folded = replica.feed(records[-1])
+        assert folded is not None
+        if folded.is_snapshot_due:
+            snapshot = replica.snapshot()
+            dues.append(records[-1].offset)
+            belows.append(snapshot.below)
+            for part in snapshot.parts:
+                add(part)
+
+    add(Configure(QueueSettings()))
+    for _ in range(35):
+        add(Lease(1, 1_000, (1_000,)))
+    late = Replica(belows[-1])
+    for record in records[belows[-1] :]:
+        late.feed(record)
+
+    assert belows == [0, *(due + 1 for due in dues[:-1])]
+    assert late.state is not None
+    assert replica.state is not None
+    assert encode_state(late.state) == encode_state(replica.state)
+
+
 def test_commands_with_other_partitions_are_refused() -> None:
     """A worker that believes in another queue of the name must not move this one."""
     log = Log(QueueSettings(partitions=2))
