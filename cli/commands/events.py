@@ -54,7 +54,7 @@ DETAILS: dict[str, Callable[[Any], str]] = {
 @click.option("--group", help="Only events of this group.")
 @click.option("--stream", type=click.IntRange(min=0), help="Only events of this stream.")
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Only this kind; repeatable.")
-@click.option("--member", help="Only events of this member, on either side of a handover.")
+@click.option("--member", help="Only events of this member, on either side of a move.")
 @url_option
 @formats_option
 def events(
@@ -105,7 +105,7 @@ def event_line(event: Mapping[str, Any]) -> str:
     at = event.get("at", 0)
     time = f"{datetime.fromtimestamp(at // 1000, UTC):%Y-%m-%d %H:%M:%S}.{at % 1000:03d}Z"
     stream = "" if event.get("stream") is None else f"stream {event['stream']}"
-    # only a handover has `from`; other kinds name one `member`
+    # a handover and a takeover have `from`; other kinds name one `member`
     members = event.get("from") or event.get("member", "")
     members = f"{members} → {event['to']}" if event.get("to") else members
     if event.get("who"):

@@ -14,11 +14,13 @@ from shared.errors import InvalidInput
 from shared.model.fragments import MAX_TIME_MS
 
 Kind = Literal[
-    "join", "leave", "claim", "release", "handover", "expiry", "fence", "reset", "cut", "rewind", "action"
-]
-"""`expiry`: a ZooKeeper session ended; `fence`: a later owner wrote; `reset`: ZooKeeper lost its data, Kafka
-did not; `cut`: retention deleted records before they were accounted for; `rewind`: the log lost its end;
-`action`: a person or a schedule had control do something."""
+    "join", "leave", "claim", "release", "handover", "takeover",
+    "expiry", "fence", "reset", "cut", "rewind", "action",
+]  # fmt: skip
+"""`takeover`: a claim without a handover has reached the last owner's position; `expiry`: a ZooKeeper session
+ended; `fence`: a later owner wrote; `reset`: ZooKeeper lost its data, Kafka did not; `cut`: retention deleted
+records before they were accounted for; `rewind`: the log lost its end; `action`: a person or a schedule had
+control do something."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MAX_EVENT_BYTES = 16 * 1024
 """Far above the size of any event; bounds the memory of control, which keeps thousands of them."""
@@ -28,9 +30,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One event at `at` (ms UTC, by the reporter's clock); None and "" mean that a field does not apply.
 
     `source` and `target` (in JSON `from` and `to`) are members. `pause_ms` is the time from the donor's last
-    record to the recipient's first. `warm` means that the owner continued from memory, without a replay.
-    Of an action: `who` did it, `what` it was (`drain`, `run lake`, …), and the id of the operation or run, or
-    the `queue`; then `group` is "", because queues belong to none.
+    record to the recipient's first; of a takeover, from the end of the last claim (which a member's death
+    ends only with its ZooKeeper session) to the end of the replay. `warm` means that the owner continued from
+    memory, without a replay. Of an action: `who` did it, `what` it was (`drain`, `run lake`, …), and the id
+    of the operation or run, or the `queue`; then `group` is "", because queues belong to none.
 
     >>> encode_event(Event(at=5, group="default", kind="join", member="m1"))
     b'{"at":5,"group":"default","kind":"join","member":"m1"}'

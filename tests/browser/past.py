@@ -99,10 +99,15 @@ def movements(streams: int, now_ms: int) -> Iterator[Event]:
         yield Event(
             at=now_ms - 35 * MINUTE_MS + 40 * n,
             group=DEFAULT_GROUP,
-            kind="claim",
+            kind="takeover",
             member=f"consumer-{n % 2}",
+            target=f"consumer-{n % 2}",
             stream=3 * n + 2,
+            source="consumer-2",
             why="consumer-2 is gone",
+            sessions=40 + n,
+            bytes=21_000 + 900 * n,
+            pause_ms=1_150.0 + 55 * n,
             warm=False,
         )
     for n in range(streams // 3):

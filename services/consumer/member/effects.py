@@ -22,7 +22,7 @@ from services.consumer.core.ownership.lost_owners import LostOwners
 from services.consumer.handover.donor import Copied, Donor
 from services.consumer.handover.hints import HintStore
 from services.consumer.member.events import MemberEvents
-from services.consumer.member.workers import StreamWorkers
+from services.consumer.member.workers import StreamWorkers, Vacancy
 from services.consumer.ports import Coordinator, Peers
 from services.consumer.stream.context import Ask, GroupContext
 from services.consumer.stream.slices import in_slices
@@ -131,9 +131,9 @@ class EffectRunner:
             case Drop():
                 doing = self.workers.drop(stream)
             case Adopt():
-                doing = self._own(stream, self._coordinator.adopt, "adopted", view)
+                doing = self._own(stream, self._coordinator.adopt, "adopted", view, None)
             case Claim(why=why):
-                doing = self._own(stream, self._coordinator.claim, why, view)
+                doing = self._own(stream, self._coordinator.claim, why, view, self._vacancy(stream, view))
             case HandOver():
                 doing = self._hand_over(effect, view)
             case Release():
@@ -158,7 +158,12 @@ class EffectRunner:
         task.add_done_callback(self._under_way.discard)
 
     async def _own(
-        self, stream: int, acquire: Callable[[int], Awaitable[int | None]], why: str, view: View
+        self,
+        stream: int,
+        acquire: Callable[[int], Awaitable[int | None]],
+        why: str,
+        view: View,
+        vacancy: Vacancy | None,
     ) -> None:
         ask = self._last_owner(stream, view)
         async with self._slots:
@@ -170,8 +175,13 @@ class EffectRunner:
         if lost is not None:
             logger.warning("owner lost", extra={"owner": lost, "stream": stream})
             self._events.emit("expiry", member=lost, why=UNRELEASED)
-        self.workers.start(stream, epoch, of_streams=view.count, why=why, ask=ask)
+        self.workers.start(stream, epoch, of_streams=view.count, why=why, ask=ask, vacancy=vacancy)
         logger.info("stream claimed", extra={"stream": stream, "epoch": epoch, "why": why})
+
+    def _vacancy(self, stream: int, view: View) -> Vacancy | None:
+        """Who had the unowned stream last, and since when nobody has it; None if nobody ever had."""
+        owner, since_ms = view.node(stream).owner, self._context.wall_ms() - self._dampers.unowned_ms(stream)
+        return Vacancy(owner, since_ms) if owner else None
 
     def _last_owner(self, stream: int, view: View) -> Ask | None:
         """How to ask the unowned stream's last owner for a bundle, if that is another member and present."""

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from services.consumer.core.ownership.decide import Running
 from services.consumer.handover.hints import Hint, HintStore
@@ -25,6 +26,13 @@ logger = logging.getLogger(__name__)
 
 FIRST_RECORD_S = 0.5
 """How long to wait for an opened stream's first record. The pause of a quiet stream ends at its opening."""
+
+
+class Vacancy(NamedTuple):
+    """The time before a claim: the stream's last owner, and since when (ms UTC) nobody has had the stream."""
+
+    owner: str
+    since_ms: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,11 +96,18 @@ class StreamWorkers:
         }
 
     def start(
-        self, stream: int, epoch: int, *, of_streams: int, why: str = "", ask: Ask | None = None
+        self,
+        stream: int,
+        epoch: int,
+        *,
+        of_streams: int,
+        why: str = "",
+        ask: Ask | None = None,
+        vacancy: Vacancy | None = None,
     ) -> None:
         """Runs a stream that was claimed in this epoch, one `of_streams` in the group.
 
-        `ask`: how to ask the last owner for a bundle.
+        `ask`: how to ask the last owner for a bundle. `vacancy`: what came before, for the event.
         """
         if stream in self.streams:
             raise InvariantBroken(f"{self!r} runs stream {stream} already: {self.streams[stream].worker!r}")
@@ -115,6 +130,10 @@ class StreamWorkers:
         self.tasks.create_task(
             self._report_opening(worker, task, why, handed), name=f"opening of stream {stream}"
         )
+        if handed is None and vacancy is not None:
+            self.tasks.create_task(
+                self._report_takeover(worker, task, why, vacancy), name=f"takeover of stream {stream}"
+            )
         self.tasks.create_task(self._report_rewind(worker, task), name=f"rewind of stream {stream}")
 
     async def freeze(self, stream: int) -> None:
@@ -206,6 +225,29 @@ class StreamWorkers:
             pause_ms=max(0, resumed_ms - completion.stopped_at_ms),
             warm=worker.is_warm,
         )
+
+    async def _report_takeover(
+        self, worker: StreamWorker, task: asyncio.Task[None], why: str, vacancy: Vacancy
+    ) -> None:
+        """Reports a claim without a handover, once the stream has reached its last owner's position."""
+        caught_up = asyncio.ensure_future(worker.caught_up.wait())
+        try:
+            await asyncio.wait((caught_up, task), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            caught_up.cancel()
+        if worker.caught_up.is_set() and worker.core is not None:
+            self._events.emit(
+                "takeover",
+                stream=worker.stream,
+                epoch=worker.epoch,
+                source=vacancy.owner,
+                target=self._coordinator.member,
+                why=why,
+                sessions=worker.core.open_sessions,
+                bytes=worker.core.state_bytes,
+                pause_ms=max(0, worker.caught_up_at_ms - vacancy.since_ms),
+                warm=worker.is_warm,
+            )
 
     async def _report_rewind(self, worker: StreamWorker, task: asyncio.Task[None]) -> None:
         """Reports that the stream has stopped for an operator, which may happen at any time."""

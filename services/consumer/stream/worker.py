@@ -46,8 +46,9 @@ class StreamWorker:
     """Runs one stream in one epoch.
 
     `opened` is set when reading first begins, or cannot because the log was lost; `reading` when the first
-    record was read; `frozen` when the worker has stopped in order, after which its state changes no more;
-    `rewound` when it has stopped because an operator must decide.
+    record was read; `caught_up` when it has first read up to the stored position; `frozen` when the worker
+    has stopped in order, after which its state changes no more; `rewound` when it has stopped because an
+    operator must decide.
     Times in ms are 0 and seconds are -1 until there is something to report.
     """
 
@@ -59,8 +60,10 @@ class StreamWorker:
         self.stored_epoch = -1
         """Epoch of the stored head, once it was read."""
         self.is_warm = self.was_fenced = False
-        self.opened, self.reading, self.frozen, self.rewound = (asyncio.Event() for _ in range(4))
-        self.opened_at_ms = self.first_record_at_ms = self.stopped_at_ms = self.committed_at_ms = 0
+        self.opened, self.reading, self.caught_up = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.frozen, self.rewound = asyncio.Event(), asyncio.Event()
+        self.opened_at_ms = self.first_record_at_ms = self.caught_up_at_ms = 0
+        self.stopped_at_ms = self.committed_at_ms = 0
         self.opened_after_s = self.first_record_after_s = -1.0
         self._context = context
         self._claimed = claimed
@@ -278,3 +281,6 @@ class StreamWorker:
             self.first_record_after_s = self._context.now_s() - self._claimed_s
             self.first_record_at_ms = self._context.wall_ms()
             self.reading.set()
+        if self.state == "running" and not self.caught_up.is_set():
+            self.caught_up_at_ms = self._context.wall_ms()
+            self.caught_up.set()

@@ -80,15 +80,15 @@ class OwnershipHistory:
         if event.kind == "handover":
             self._handovers[key] = _handover_row(event)
             owner = event.target or event.member
-        if event.kind in ("claim", "handover") and owner and event.epoch is not None:
+        if event.kind in ("claim", "handover", "takeover") and owner and event.epoch is not None:
             self._owners[key] = _with_owner(self._owners.get(key, []), owner, event.epoch, event)
 
 
 def _with_owner(owners: list[OwnerRow], owner: str, epoch: int, event: Event) -> list[OwnerRow]:
-    """The owners, updated by the event: a claim, or the handover that led to it.
+    """The owners, updated by the event: a claim, or what it was part of (a handover or a takeover).
 
-    Both events of one change describe the same owner, and arrive in any order because two members report
-    them. So they are merged by (owner, epoch) and sorted by the members' clocks.
+    Both events of one change describe the same owner, and may arrive in any order. So they are
+    merged by (owner, epoch) and sorted by the members' clocks.
     """
     # the second event to arrive completes the row
     known = next((row for row in owners if (row.owner, row.epoch) == (owner, epoch)), None)

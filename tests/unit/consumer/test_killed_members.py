@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.model.events import Event
-from tests.fakes.virtual_time import virtual_time
+from tests.fakes.virtual_time import until, virtual_time
 from tests.unit.consumer.group_world import GroupWorld
 from tests.unit.consumer.stream_world import LONG
 
@@ -24,6 +24,12 @@ def ends(world: GroupWorld) -> list[Event]:
     return [event for event in world.event_sink.events if event.kind in ("expiry", "leave")]
 
 
+def takeovers(world: GroupWorld) -> list[Event]:
+    """The events of takeovers, by stream."""
+    found = [event for event in world.event_sink.events if event.kind == "takeover"]
+    return sorted(found, key=lambda event: event.stream or 0)
+
+
 @pytest.mark.parametrize("names", ["ab", "abc"])
 @virtual_time
 async def test_the_end_of_a_killed_member_is_an_event(names: str) -> None:
@@ -38,6 +44,32 @@ async def test_the_end_of_a_killed_member_is_an_event(names: str) -> None:
     assert 1 <= len(ends(world)) < len(names)
     for name in list(world.members):
         await world.stop(name)
+
+
+@virtual_time
+async def test_a_takeover_says_what_it_cost() -> None:
+    """From whom, the sessions that are open again, and how long nobody had the stream.
+
+    The first claim of a stream and a handover are none.
+    """
+    world = await group_of(4, "a", "b")
+    before = takeovers(world)
+    orphans = world.members["a"].running
+    for stream in range(4):
+        world.emit(f"key {stream}", stream=stream)
+    await world.committed()
+
+    begin_ms = world.wall_ms()
+    world.store.expire(await world.kill("a"))
+    await world.settled()
+    await until(lambda: len(takeovers(world)) == len(orphans))
+
+    assert before == []
+    assert [event.stream for event in takeovers(world)] == orphans
+    for event in takeovers(world):
+        assert (event.source, event.target, event.sessions, event.warm) == ("a", "b", 1, False)
+        assert 0 < (event.pause_ms or 0) <= event.at - begin_ms
+    await world.stop("b")
 
 
 @virtual_time

@@ -133,7 +133,7 @@ def test_a_record_that_is_none_has_no_effect_anywhere(value: bytes) -> None:
 
 
 def test_a_snapshot_lets_the_log_go_only_through_the_one_before() -> None:
-    """So a worker that lags by less than their distance goes on; a new one finds its beginning all the same."""
+    """So a worker that lags by less than their distance goes on; a new one still finds its beginning."""
     records: list[LogRecord] = []
     replica = Replica(0, snapshot_every=10)
     belows, dues = list[int](), list[int]()

@@ -13,6 +13,8 @@ from shared.model.events import Event
 
 Kind = Literal["", "handover", "take-over"]
 """Which movements to show; "" means all."""
+MOVED = frozenset({"claim", "handover", "takeover"})
+"""Kinds of events that report a movement."""
 HOUR_MS = 3_600_000
 TOGETHER_MS = 5_000
 """Moves with the same cause belong together if no more than this lies between one and the next."""
@@ -20,11 +22,15 @@ TOGETHER_MS = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Movement:
-    """A stream that got an owner. `source` is "" after a death, or for a stream that nobody had owned."""
+    """A stream that got an owner. `source` is "" if nobody had owned it, or if that is not known.
+
+    `is_handover`: its owner gave it away; else another member took it over.
+    """
 
     id: int
     at: int
     stream: int
+    is_handover: bool
     source: str
     target: str
     why: str
@@ -86,16 +92,16 @@ class MovementCounts:
 def movements(events: Iterable[StoredEvent]) -> list[Movement]:
     """The movements among these events (oldest first), newest first.
 
-    Two members report a handover: the donor as `handover`, the recipient as `claim`. The claim is left out
-    then, because the handover says more.
+    Each is reported as a claim first, and then as a handover or takeover. The claim is left out then, because
+    the other says more.
     """
     found: dict[tuple[int, int], Movement] = {}
     for stored in events:
         event = stored.event
-        if event.kind not in ("handover", "claim") or event.stream is None:
+        if event.kind not in MOVED or event.stream is None:
             continue
         key = (event.stream, event.epoch if event.epoch is not None else -stored.id)
-        if event.kind == "handover" or key not in found:
+        if event.kind != "claim" or key not in found:
             found[key] = _movement(stored.id, event)
     return sorted(found.values(), key=lambda move: (move.at, move.id), reverse=True)
 
@@ -110,7 +116,7 @@ def chosen(
         if (since_ms is None or move.at >= since_ms)
         and stream in (None, move.stream)
         and member in ("", move.source, move.target)
-        and kind in ("", "handover" if move.source else "take-over")
+        and kind in ("", "handover" if move.is_handover else "take-over")
     ]
 
 
@@ -133,13 +139,13 @@ def by_cause(moves: Sequence[Movement]) -> list[Cause]:
 
 def handed_over(moves: Sequence[Movement], now_ms: int) -> list[Movement]:
     """The handovers of the last hour: the hour charts mark them."""
-    return [move for move in moves if move.source and move.at >= now_ms - HOUR_MS]
+    return [move for move in moves if move.is_handover and move.at >= now_ms - HOUR_MS]
 
 
 def counts_of(moves: Sequence[Movement]) -> MovementCounts:
     """The sums over the movements."""
-    handed = [move for move in moves if move.source]
-    pauses = sorted(move.pause_ms for move in handed if move.pause_ms is not None)
+    handed = [move for move in moves if move.is_handover]
+    pauses = sorted(move.pause_ms for move in moves if move.pause_ms is not None)
     return MovementCounts(
         handovers=len(handed),
         warm=sum(move.is_warm is True for move in handed),
@@ -147,8 +153,8 @@ def counts_of(moves: Sequence[Movement]) -> MovementCounts:
         median_ms=median(pauses) if pauses else None,
         p99_ms=pauses[math.ceil(0.99 * len(pauses)) - 1] if pauses else None,
         longest_ms=pauses[-1] if pauses else None,
-        sessions=sum(move.sessions or 0 for move in handed),
-        bytes=sum(move.bytes or 0 for move in handed),
+        sessions=sum(move.sessions or 0 for move in moves),
+        bytes=sum(move.bytes or 0 for move in moves),
     )
 
 
@@ -157,6 +163,7 @@ def _movement(event_id: int, event: Event) -> Movement:
         id=event_id,
         at=event.at,
         stream=event.stream if event.stream is not None else -1,
+        is_handover=event.kind == "handover",
         source=event.source,
         target=event.target or event.member,
         why=event.why,

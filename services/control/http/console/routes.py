@@ -16,8 +16,8 @@ from services.control.http.api.events import EventStream
 from services.control.http.console.assets import Assets, assets_routes
 from services.control.http.console.beads import Colour, legend
 from services.control.http.console.live import LiveHub, shape_of
-from services.control.http.console.movements import Kind as MoveKind
 from services.control.http.console.movements import (
+    MOVED,
     Movement,
     by_cause,
     chosen,
@@ -26,6 +26,7 @@ from services.control.http.console.movements import (
     members_of,
     movements,
 )
+from services.control.http.console.movements import Kind as MoveKind
 from services.control.http.console.overview import stream_tiles
 from services.control.http.console.ownership import ownership_map
 from services.control.http.console.pages import Pages
@@ -92,7 +93,7 @@ class Console:
 
     def movements(self, group: str, stream: int | None = None) -> list[Movement]:
         """The movements that the feed remembers, newest first."""
-        wanted = EventFilter(group=group, stream=stream, kinds=frozenset({"handover", "claim"}))
+        wanted = EventFilter(group=group, stream=stream, kinds=MOVED)
         recent = self.feed.recent_events
         return movements(recent.newest(recent.next_id, wanted))
 

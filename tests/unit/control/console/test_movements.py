@@ -57,6 +57,14 @@ def claim(at: int, stream: int, epoch: int = 2, *, warm: bool | None = True) -> 
     )
 
 
+def takeover(at: int, stream: int, epoch: int = 2) -> Event:
+    """m1 has replayed a stream of m0."""
+    return Event(
+        at=at, group="g", kind="takeover", member="m1", stream=stream, epoch=epoch, source="m0", target="m1",
+        why="m0 is gone", sessions=7, bytes=300, pause_ms=1_200.0, warm=False,
+    )  # fmt: skip
+
+
 def test_the_two_events_of_a_handover_are_one_movement() -> None:
     """The claim comes before or after; the handover says more."""
     for events in ((claim(1, 3), handover(2, 3)), (handover(2, 3), claim(1, 3))):
@@ -65,10 +73,26 @@ def test_the_two_events_of_a_handover_are_one_movement() -> None:
 
 
 def test_a_claim_alone_is_a_take_over() -> None:
-    """Nobody gave the stream: its owner had died, or it had none."""
+    """Nobody gave the stream: it had no owner, or nothing is known of that yet."""
     counts = counts_of(movements(stored(claim(1, 3, warm=False), handover(2, 4))))
     assert (counts.handovers, counts.warm, counts.taken_over) == (1, 1, 1)
     assert (counts.median_ms, counts.sessions, counts.bytes) == (44.0, 10, 500)
+
+
+def test_a_take_over_is_shown_beside_the_handovers() -> None:
+    """Its owner had died: from whom, with what, and how long nobody had the stream."""
+    moves = movements(stored(claim(1, 3, warm=False), takeover(2, 3), handover(3, 4)))
+    counts = counts_of(moves)
+    chart = pause_chart(moves, counts, HOUR_MS, None)
+
+    assert [(move.stream, move.is_handover, move.source) for move in moves] == [
+        (4, True, "m0"),
+        (3, False, "m0"),
+    ]
+    assert (counts.handovers, counts.warm, counts.taken_over) == (1, 1, 1)
+    assert (counts.median_ms, counts.longest_ms, counts.sessions, counts.bytes) == (622.0, 1_200.0, 17, 800)
+    assert chart is not None
+    assert [is_warm for _, _, is_warm in chart.points] == [True, False]
 
 
 def test_movements_of_one_cause_stand_together() -> None:
@@ -184,7 +208,7 @@ def test_a_time_line_has_a_few_labels_at_round_times(begin_ms: int, length_ms: i
 
 
 def test_filters_leave_what_matches_all_of_them() -> None:
-    """A member may have given or got the stream; a take-over was given by nobody."""
+    """A member may have given or got the stream; a claim alone was given by nobody."""
     moves = movements(stored(handover(1_000, 1), claim(2_000, 2, warm=False), handover(3_000, 3)))
 
     def streams(**filters: object) -> list[int]:

@@ -90,8 +90,8 @@
   }
   function moved({ detail }) {
     const event = JSON.parse(detail.data);
-    if (event.kind !== "handover" && event.kind !== "claim") return;
-    newer.add(`${event.stream} ${event.epoch}`); // two members report a handover
+    if (!["claim", "handover", "takeover"].includes(event.kind)) return;
+    newer.add(`${event.stream} ${event.epoch}`); // two events report each
     showNewer();
   }
   document.addEventListener("baton:read", () => { newer.clear(); showNewer(); });
