@@ -106,10 +106,10 @@ FAULTS = (
         instead="some = answers[: len(commands)]",
     ),
     _WorkersFault(
-        name="the log is trimmed without a snapshot",
-        file=REPLICA,
-        text="below=self._stored_through + 1",
-        instead="below=self.next_offset",
+        name="the log is trimmed with its snapshot",
+        file=f"{WORKER}/engine.py",
+        text="await self._log.trim(snapshot.below)",
+        instead="await self._log.trim(self.next_offset)",
     ),
     _WorkersFault(
         name="polls that were served count for ever",

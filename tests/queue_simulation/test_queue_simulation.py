@@ -43,7 +43,7 @@ def test_every_seed_keeps_every_promise(tally: Tally) -> None:
         ("record late", 500),
         ("clock jumps back", 200),
         ("snapshot", 400),
-        ("log begins anew", 300),
+        ("log begins anew", 120),
         ("buried", 300),
         ("repeat", 300),
         ("acked", 1000),
