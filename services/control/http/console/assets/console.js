@@ -81,7 +81,7 @@
   }
 
   // rows never change places by themselves: what has moved since is counted, and shown on demand
-  const newer = new Set();
+  const newer = new Map(); // what moved -> when this page heard of it first
   function showNewer() {
     for (const button of all("[data-newer]")) {
       button.hidden = !newer.size;
@@ -91,10 +91,15 @@
   function moved({ detail }) {
     const event = JSON.parse(detail.data);
     if (!["claim", "handover", "takeover"].includes(event.kind)) return;
-    newer.add(`${event.stream} ${event.epoch}`); // two events report each
+    const move = `${event.stream} ${event.epoch}`; // two events report each
+    if (!newer.has(move)) newer.set(move, performance.now());
     showNewer();
   }
-  document.addEventListener("baton:read", () => { newer.clear(); showNewer(); });
+  // what was heard of while the page was being read may be missing in it
+  document.addEventListener("baton:read", ({ detail }) => {
+    for (const [move, heardAt] of newer) if (heardAt < detail.askedAt) newer.delete(move);
+    showNewer();
+  });
   document.addEventListener("click", ({ target }) => target.closest("[data-newer]") && readAgain());
 
   // other streams or members: nothing on the page has its place any more

@@ -52,6 +52,7 @@ window.page = (() => {
   }
 
   async function readRegions() {
+    const askedAt = performance.now();
     const answer = await fetch(location.href, { headers: { accept: "text/html" } });
     if (answer.redirected) return location.reload(); // the login has expired
     if (!answer.ok) return;
@@ -60,7 +61,7 @@ window.page = (() => {
       const fresh = now.getElementById(region.id);
       if (fresh) replace(region, fresh);
     }
-    document.dispatchEvent(new Event("baton:read"));
+    document.dispatchEvent(new CustomEvent("baton:read", { detail: { askedAt } }));
   }
 
   // keeps the focus, what somebody is typing, and what is unfolded
