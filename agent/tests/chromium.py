@@ -74,11 +74,11 @@ class Tab:
         self.show()
         return self._driver.execute_script(script, *given)
 
-    def until(self, condition: str) -> None:
-        """Waits until a JavaScript expression is true."""
+    def until(self, condition: str, shown: str = "[window.events, window.baton && baton.counts]") -> None:
+        """Waits until a JavaScript expression is true. If it never is, the failure shows another one."""
         until(
             lambda: self.run(f"return !!({condition})"),
-            lambda: f"never: {condition}: {self.run('return [window.events, window.baton && baton.counts]')}",
+            lambda: f"never: {condition}: {self.run(f'return {shown}')}",
         )
 
     def until_loaded(self) -> None:

@@ -1,0 +1,89 @@
+"""1,000 streams on 50 members in the browser: the map fits every screen, and moves are seen, one or many.
+
+Control is the real one over a simulated cluster that changes 200 streams a second and moves one every 2 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from agent.tests.chromium import Browser
+from bench.console import MEMBERS, STREAMS, control
+from tests.browser.page import SIZES, Page
+
+OWNERSHIP = "/console/ownership"
+WATCH = """
+    window.drawn = [];
+    new MutationObserver((changes) => {
+      for (const { addedNodes } of changes)
+        for (const { className } of addedNodes) if (/^(ghost|trail|flag)$/.test(className)) drawn.push(className);
+    }).observe(document.querySelector(".mapbox"), { childList: true });
+    window.glided = [];
+    const animate = Element.prototype.animate;
+    Element.prototype.animate = function (frames, how) {
+      glided.push([this.className.split(" ")[0], how.duration, Object.keys(frames[0])[0]]);
+      return animate.call(this, frames, how);
+    };
+"""
+"""Keeps what is drawn over the map, and what is animated: kind, length in ms, and property."""
+COUNT = "return document.querySelectorAll(arguments[0]).length"
+
+
+@pytest.fixture(scope="module")
+def large() -> Iterator[str]:
+    """The URL of control over the large cluster."""
+    with control() as (_, port):
+        yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture
+def map_page(_browser: Browser, large: str) -> Iterator[Page]:
+    """A tab on it, with the same demands as on any other page."""
+    _browser.complaints()
+    page = Page(_browser, large)
+    yield page
+    page.check()
+    _browser.close_tabs()
+
+
+def test_a_map_of_a_thousand_streams_fits_every_screen(map_page: Page) -> None:
+    """Each size in one theme; all beads are there, and axe finds nothing."""
+    map_page.go(OWNERSHIP)
+    assert map_page.run(COUNT, ".pushed .bead") == STREAMS
+    assert map_page.run(COUNT, ".pushed .row[data-member]:not(.nobody)") == MEMBERS
+    for number, (width, height) in enumerate(SIZES):
+        theme = ("dark", "light")[number % 2]
+        map_page.wear(theme, width, height)
+        assert map_page.outside() == [], width
+        assert map_page.faults() == [], width
+        map_page.picture(f"large-{theme}-{width}")
+    map_page.wear("dark", 2560, 1440)
+    map_page.picture("large-dark-2560")
+
+
+def test_a_move_on_a_large_map_is_seen_moving(map_page: Page) -> None:
+    """It slides, its neighbours close up, and what was drawn for it is gone again some seconds later."""
+    map_page.go(OWNERSHIP)
+    map_page.run(WATCH)
+    map_page.until("drawn.includes('ghost') && drawn.includes('trail') && drawn.includes('flag')")
+    map_page.until("seen.said.some((text) => /^Streams? .* moved, longest pause \\\\d+ ms$/.test(text))")
+    glided = map_page.run("return glided")
+    assert ["bead", 520, "transform"] in glided
+    assert glided.count(["bead", 520, "transform"]) > 2, "the neighbours close up"
+    map_page.run("window.old = document.querySelector('.flag, .ghost')")
+    map_page.until("!old?.isConnected")
+
+
+def test_many_moves_at_once_fade_with_one_tag_for_each_donor(map_page: Page, large: str) -> None:
+    """A draining member hands over its streams; no bead slides, and the tag says how many and how long."""
+    map_page.go(OWNERSHIP)
+    map_page.run(WATCH)
+    httpx.post(f"{large}/operations", json={"kind": "drain", "member": "edge-07"}).raise_for_status()
+    tag = "[...document.querySelectorAll('.flag')].find((flag) => /^1\\\\d streams, up to \\\\d+ ms$/.test(flag.textContent))"
+    map_page.until(tag)
+    assert map_page.run(f"return {tag}.textContent.split(',')[0]") == "15 streams"
+    assert map_page.run(COUNT, ".bead.arrived") >= 15
+    assert ["bead", 520, "opacity"] in map_page.run("return glided")
