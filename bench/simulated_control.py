@@ -1,7 +1,7 @@
 """Control over a simulated cluster (`bench/simulated_cluster.py`).
 
-The service, its view, its look-out for problems and its pages are the real ones, and it asks members over HTTP;
-only what it reads is made up. Run it with
+The service, its view, its look-out for problems and its pages are the real ones, and it asks members over
+HTTP; only what it reads is made up. Run it with
 `python -m bench.simulated_control PORT [STREAMS MEMBERS CHANGES_PER_S]` to look at the console.
 """
 
@@ -79,7 +79,10 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
         history = History(view, list, lambda _: None, writer="simulated")
         runner = SimulatedRunner()
         problems = Problems(view, runner, list)
-        schedules = [Schedule(jobs=("lake", "reports"), every_s=900), Schedule(jobs=("audit",), every_s=21_600)]
+        schedules = [
+            Schedule(jobs=("lake", "reports"), every_s=900),
+            Schedule(jobs=("audit",), every_s=21_600),
+        ]
         with tempfile.TemporaryDirectory() as lake:
             write_lake(Path(lake), streams)
             app = app_on(
@@ -98,7 +101,9 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
                 paint_s=REFRESH_S,
             )
             keep_collections_short()
-            config = uvicorn.Config(app, "127.0.0.1", port, log_level="warning", lifespan="off", loop="uvloop")
+            config = uvicorn.Config(
+                app, "127.0.0.1", port, log_level="warning", lifespan="off", loop="uvloop"
+            )
             async with asyncio.TaskGroup() as tasks:
                 for part in (view, operations, history, problems):
                     tasks.create_task(part.run())

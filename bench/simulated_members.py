@@ -1,4 +1,4 @@
-"""The HTTP faces of simulated members, in a process of their own, so that control asks them as it asks real ones.
+"""The HTTP faces of simulated members, in a process of their own: control asks them as it asks real ones.
 
 Control's process hands it what the members would answer; it serves the newest of that. Run as
 `python -m bench.simulated_members`: it prints its port, and ends when its input does.
@@ -55,7 +55,10 @@ class PolledMembers:
         self._process.stdin.write(len(message).to_bytes(HEADER) + message)
         await self._process.stdin.drain()
         return await self._http.read(
-            {name: msgspec.structs.replace(node, address=f"{self._base}/{name[1]}") for name, node in members.items()}
+            {
+                name: msgspec.structs.replace(node, address=f"{self._base}/{name[1]}")
+                for name, node in members.items()
+            }
         )
 
 
@@ -99,7 +102,9 @@ class Faces:
                 head = await asked.readuntil(b"\r\n\r\n")
                 body = self._bodies.get(head.split(b" ", 2)[1].decode())
                 status = b"404 Not Found" if body is None else b"200 OK"
-                answers.write(b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body or b""), body or b""))
+                answers.write(
+                    b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body or b""), body or b"")
+                )
                 await answers.drain()
         answers.close()
 

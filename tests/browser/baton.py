@@ -176,7 +176,9 @@ class RunningBaton:
     def until_steady(self) -> None:
         """Waits until the first burst of fragments has left the rates."""
         until(
-            lambda: self.streams()["totals"]["rate"] < STREAMS * 2 * past.RATE, self.streams, within_s=STEADY_S
+            lambda: self.streams()["totals"]["rate"] < STREAMS * 2 * past.RATE,
+            self.streams,
+            within_s=STEADY_S,
         )
 
     def streams(self) -> dict[str, Any]:

@@ -35,7 +35,8 @@ OUTSIDE = """
     const look = (element, box, text) => {
       if (box.width < 2 || box.height < 2 || (box.left > -0.5 && box.right < wide + 0.5)) return;
       const name = element.localName + [...element.classList].map((one) => "." + one).join("");
-      found.push(`${name} from ${Math.round(box.left)} to ${Math.round(box.right)}: ${text.trim().slice(0, 60)}`);
+      const [left, right] = [box.left, box.right].map(Math.round);
+      found.push(`${name} from ${left} to ${right}: ${text.trim().slice(0, 60)}`);
     };
     const range = document.createRange();
     for (const element of document.querySelectorAll("header, header *, main *, footer, footer *")) {

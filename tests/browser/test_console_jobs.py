@@ -1,4 +1,4 @@
-"""What finished runs and a lake let the console show: the verdict, a report with its tables, finished sessions."""
+"""What runs and a lake let the console show: the verdict, a report with its tables, finished sessions."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ OWNERSHIP = "/console/ownership"
 WATCH = """
     window.drawn = [];
     new MutationObserver((changes) => {
-      for (const { addedNodes } of changes)
-        for (const { className } of addedNodes) if (/^(ghost|trail|flag)$/.test(className)) drawn.push(className);
+      const added = changes.flatMap((change) => [...change.addedNodes].map((one) => one.className));
+      drawn.push(...added.filter((name) => /^(ghost|trail|flag)$/.test(name)));
     }).observe(document.querySelector(".mapbox"), { childList: true });
     window.glided = [];
     const animate = Element.prototype.animate;
@@ -50,18 +50,17 @@ def map_page(_browser: Browser, large: str) -> Iterator[Page]:
 
 
 def test_a_map_of_a_thousand_streams_fits_every_screen(map_page: Page) -> None:
-    """Each size in one theme; all beads are there, and axe finds nothing."""
+    """All beads are there. axe looks at the smallest size in light and at the largest in dark: it takes long."""
     map_page.go(OWNERSHIP)
     assert map_page.run(COUNT, ".pushed .bead") == STREAMS
     assert map_page.run(COUNT, ".pushed .row[data-member]:not(.nobody)") == MEMBERS
-    for number, (width, height) in enumerate(SIZES):
-        theme = ("dark", "light")[number % 2]
+    for width, height in SIZES:
+        theme = "light" if width < 1000 else "dark"
         map_page.wear(theme, width, height)
         assert map_page.outside() == [], width
-        assert map_page.faults() == [], width
+        if (width, height) in (SIZES[0], SIZES[-1]):
+            assert map_page.faults() == [], width
         map_page.picture(f"large-{theme}-{width}")
-    map_page.wear("dark", 2560, 1440)
-    map_page.picture("large-dark-2560")
 
 
 def test_a_move_on_a_large_map_is_seen_moving(map_page: Page) -> None:
@@ -69,7 +68,7 @@ def test_a_move_on_a_large_map_is_seen_moving(map_page: Page) -> None:
     map_page.go(OWNERSHIP)
     map_page.run(WATCH)
     map_page.until("drawn.includes('ghost') && drawn.includes('trail') && drawn.includes('flag')")
-    map_page.until("seen.said.some((text) => /^Streams? .* moved, longest pause \\\\d+ ms$/.test(text))")
+    map_page.until("seen.said.some((text) => /^Streams? .* moved, longest pause \\d+ ms$/.test(text))")
     glided = map_page.run("return glided")
     assert ["bead", 520, "transform"] in glided
     assert glided.count(["bead", 520, "transform"]) > 2, "the neighbours close up"
@@ -82,8 +81,8 @@ def test_many_moves_at_once_fade_with_one_tag_for_each_donor(map_page: Page, lar
     map_page.go(OWNERSHIP)
     map_page.run(WATCH)
     httpx.post(f"{large}/operations", json={"kind": "drain", "member": "edge-07"}).raise_for_status()
-    tag = "[...document.querySelectorAll('.flag')].find((flag) => /^1\\\\d streams, up to \\\\d+ ms$/.test(flag.textContent))"
+    tags = "[...document.querySelectorAll('.flag')].map((flag) => flag.textContent)"
+    tag = f"{tags}.find((text) => /^15 streams, up to \\d+ ms$/.test(text))"
     map_page.until(tag)
-    assert map_page.run(f"return {tag}.textContent.split(',')[0]") == "15 streams"
     assert map_page.run(COUNT, ".bead.arrived") >= 15
     assert ["bead", 520, "opacity"] in map_page.run("return glided")

@@ -123,7 +123,7 @@ async def test_a_demo_does_not_mix_with_other_data(tmp_path: Path) -> None:
 
 
 def moved_after(step: str, out: str) -> tuple[int, int, int]:
-    """What a step of the demo says it moved: streams handed over, their open sessions, streams that replayed."""
+    """What a step of the demo moved: streams handed over, their open sessions, streams that replayed."""
     found = re.search(step + MOVED.pattern, out)
     assert found, out
     return int(found["streams"]), int(found["sessions"].replace(",", "")), int(found["replayed"] or 0)
