@@ -124,14 +124,17 @@ class Page:
         """Writes into a field."""
         self.run("document.querySelector(arguments[0]).value = arguments[1]", selector, text)
 
-    def wear(self, theme: str, width: int, height: int) -> None:
-        """Gives the window a size, and the system a theme."""
+    def wear(self, theme: str, width: int, height: int, *, calm: bool = False) -> None:
+        """Gives the window a size, and the system a theme. `calm`: its owner wants little motion."""
         driver = self._browser.driver
         assert self._tab is not None
         self._tab.show()
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        features = [{"name": "prefers-color-scheme", "value": theme}]
+        features = [
+            {"name": "prefers-color-scheme", "value": theme},
+            {"name": "prefers-reduced-motion", "value": "reduce" if calm else "no-preference"},
+        ]
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
         assert not self.run("return document.documentElement.dataset.theme"), "the page wears a chosen theme"
