@@ -1,68 +1,97 @@
-"""The pictures of docs/console.md that need more than a view at a time: `make pictures` takes them."""
+"""The pictures of docs/console.md, from a Baton in use: `make pictures` takes them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
+from agent.tests.chromium import Browser
 from agent.tests.pipeline import until
+from bench.console import control
 from tests.browser.baton import RunningBaton
-from tests.browser.page import Page
+from tests.browser.page import SIZES, Page
 
 pytestmark = pytest.mark.skipif(not os.environ.get("PICTURES"), reason="`make pictures` takes them")
+HEIGHTS = dict(SIZES)
+VIEWS = {
+    "stream-light-1440": "/console/streams/3",
+    "movements-dark-1440": "/console/movements",
+    "sessions-light-1440": "/console/sessions?find=visitor-3",
+    "jobs-light-1440": "/console/jobs",
+    "reports-dark-1440": "/console/reports",
+    "queue-dark-1440": "/console/queues/mail",
+    "drain-dark-1440": "/console/actions/drain?member=consumer-1",
+    "ownership-dark-360": "/console/ownership",
+}
 BUSY, PINNED, MOVED = 5, 10, 7
 
 
 @pytest.fixture(scope="module", autouse=True)
 def in_use(baton: RunningBaton) -> Iterator[None]:
-    """Fragments come in, one stream is pinned, and another one gets more than its owner can read."""
+    """Fragments come in, and one stream is pinned."""
     with baton.load():
         baton.move(PINNED)
         baton.until_steady()
-        with baton.burst(BUSY):
-            until(lambda: status_of(baton, BUSY) == "WARN", baton.streams)
-            yield
+        yield
 
 
-def status_of(baton: RunningBaton, stream: int) -> str:
-    """How the stream is doing, in Burrow's words."""
-    status: str = baton.streams()["streams"][stream]["status"]
-    return status
+def take(page: Page, name: str) -> None:
+    """Takes a picture, whose name says the theme and the width."""
+    _, theme, width = name.rsplit("-", 2)
+    page.wear(theme, int(width), HEIGHTS[int(width)])
+    page.until("document.fonts.status === 'loaded'")
+    page.picture(name)
 
 
-def test_a_stream_falls_behind(page: Page) -> None:
-    """The first page says so, and the hour of the lag is drawn as a warning."""
-    page.go("/")
-    page.wear("dark", 1440, 900)
-    page.until("document.querySelector('.problems')?.innerText.includes('falls behind')")
-    page.until("document.querySelector('[data-series=lag] canvas')")
-    page.picture("overview-dark-1440")
-    page.wear("light", 2560, 1440)
-    page.picture("overview-light-2560")
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view(page: Page, name: str) -> None:
+    """One that needs nothing to happen."""
+    page.go(VIEWS[name])
+    take(page, name)
 
 
-def test_a_stream_moves(page: Page, baton: RunningBaton) -> None:
-    """Its bead is ringed, and the tag says for how long it stood still."""
-    page.go("/console/ownership")
-    page.wear("dark", 1440, 900)
-    baton.move(MOVED)
-    page.until("document.querySelector('.flag')")
-    page.until("document.getAnimations().every((one) => one.playState !== 'running' || one.animationName)")
-    page.picture("ownership-dark-1440")
+def test_a_stream_falls_behind_and_another_one_moves(page: Page, baton: RunningBaton) -> None:
+    """The first page says so, and draws the hour of the lag as a warning; the map shows both."""
+    with baton.burst(BUSY):
+        until(lambda: baton.streams()["streams"][BUSY]["status"] == "WARN", baton.streams)
+        page.go("/")
+        page.until("document.querySelector('.problems')?.innerText.includes('falls behind')")
+        page.until("document.querySelector('[data-series=lag] canvas')")
+        take(page, "overview-dark-1440")
+        take(page, "overview-light-2560")
+
+        page.go("/console/ownership")
+        page.wear("dark", 1440, 900)
+        baton.move(MOVED)
+        page.until("document.querySelector('.flag')")
+        take(page, "ownership-dark-1440")
 
 
 def test_a_drain_is_followed(page: Page, baton: RunningBaton) -> None:
     """What has moved, with its sessions and its pause."""
     page.go("/console/actions/drain?member=consumer-1")
     page.fill("input[name=reason]", "a new disk")
-    page.wear("dark", 1440, 900)
     page.click("button.primary")
-    page.until("location.pathname.startsWith('/console/operations/')")
-    page.until("document.querySelectorAll('#moves .pause svg').length >= 2")
-    page.picture("follow-dark-1440")
-    page.until("document.querySelector('.following').dataset.drawn.startsWith('done')")
-    page.picture("followed-dark-1440")
+    page.until("document.querySelector('.following')?.dataset.drawn.startsWith('done')")
+    page.until("document.querySelectorAll('#moves .pause svg').length >= 3")
+    take(page, "follow-dark-1440")
     baton.services["consumer-1"].end()
     baton.services["consumer-1"].start()
+
+
+def test_a_large_map(_browser: Browser) -> None:
+    """That of a simulated cluster, while a member hands over its streams."""
+    with control() as (_, port):
+        page = Page(_browser, f"http://127.0.0.1:{port}")
+        page.go("/console/ownership")
+        page.wear("dark", 2560, 1440)
+        wish = {"kind": "drain", "member": "edge-07"}
+        httpx.post(f"http://127.0.0.1:{port}/operations", json=wish).raise_for_status()
+        page.until("document.querySelectorAll('.trail').length > 3")
+        page.until("document.querySelectorAll('.flag').length > 3")
+        take(page, "large-dark-2560")
+        page.check()
+        _browser.close_tabs()

@@ -44,8 +44,8 @@
   function placeBead(stream, [member, step, status, isMoving, isPinned, text, words], moved) {
     const bead = beadOf(stream);
     if (!bead) return;
-    const chosen = bead.classList.contains("chosen") ? " chosen" : "";
-    bead.className = `bead ${kind}${step < 0 ? "x" : step}${isMoving ? " moving" : ""}${isPinned ? " pinned" : ""}${chosen}`;
+    const kept = ["chosen", "arrived"].map((name) => (bead.classList.contains(name) ? " " + name : "")).join("");
+    bead.className = `bead ${kind}${step < 0 ? "x" : step}${isMoving ? " moving" : ""}${isPinned ? " pinned" : ""}${kept}`;
     bead.setAttribute("aria-label", words);
     setText($("span", bead), text);
     $(".i", bead)?.remove();
@@ -95,12 +95,18 @@
     if (map.dataset.map === "pushed" && !calm.matches)
       for (const [bead, stood] of before) if (!movers.has(bead)) glide(bead, stood);
     if (moved.length > MOST_SLIDES) return showCrowd(moved);
-    for (const move of moved) { slide(move); ring(move); }
+    for (const move of moved) { ring(move); slide(move); }
   }
 
-  // from where it stood to where it stands now
+  // where it stands, or will when it has arrived
+  function placeOf(bead) {
+    const { left, top, width, height } = bead.getBoundingClientRect();
+    const { e, f } = new DOMMatrixReadOnly(getComputedStyle(bead).transform);
+    return { left: left - e, top: top - f, width, height };
+  }
+
   function glide(bead, before) {
-    const after = bead.getBoundingClientRect();
+    const after = placeOf(bead);
     const dx = before.left - after.left, dy = before.top - after.top;
     if (dx || dy) bead.animate([{ transform: `translate(${dx}px, ${dy}px)` }, { transform: "none" }], MOVE);
     return after;
@@ -148,8 +154,8 @@
     outline(bead);
     const pause = pauses.get(Number(stream));
     if (pause === undefined) return;
-    const { right, top } = bead.getBoundingClientRect();
-    const flag = show("flag", { left: right + 6, top: top + 6 });
+    const { left, top, width } = placeOf(bead);
+    const flag = show("flag", { left: left + width + 6, top: top + 6 });
     flag.textContent = spanText(pause);
     keepInside(flag);
   }
