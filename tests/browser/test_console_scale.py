@@ -5,13 +5,9 @@ Control is the real one over a simulated cluster that changes 200 streams a seco
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import httpx
-import pytest
 
-from agent.tests.chromium import Browser
-from bench.console import MEMBERS, STREAMS, control
+from bench.console import MEMBERS, STREAMS
 from tests.browser.page import SIZES, Page
 
 OWNERSHIP = "/console/ownership"
@@ -35,23 +31,6 @@ WATCH = """
 """
 """Keeps what is drawn over the map, for how many ms, and what is animated: kind, length in ms, property."""
 COUNT = "return document.querySelectorAll(arguments[0]).length"
-
-
-@pytest.fixture(scope="module")
-def large() -> Iterator[str]:
-    """The URL of control over the large cluster."""
-    with control() as (_, port):
-        yield f"http://127.0.0.1:{port}"
-
-
-@pytest.fixture
-def map_page(_browser: Browser, large: str) -> Iterator[Page]:
-    """A tab on it, with the same demands as on any other page."""
-    _browser.complaints()
-    page = Page(_browser, large)
-    yield page
-    page.check()
-    _browser.close_tabs()
 
 
 def test_a_map_of_a_thousand_streams_fits_every_screen(map_page: Page) -> None:

@@ -8,9 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from agent.tests.chromium import Browser
 from agent.tests.pipeline import until
-from bench.console import control
 from tests.browser.baton import RunningBaton
 from tests.browser.page import SIZES, Page
 
@@ -82,16 +80,12 @@ def test_a_drain_is_followed(page: Page, baton: RunningBaton) -> None:
     baton.services["consumer-1"].start()
 
 
-def test_a_large_map(_browser: Browser) -> None:
+def test_a_large_map(map_page: Page, large: str) -> None:
     """That of a simulated cluster, while a member hands over its streams."""
-    with control() as (_, port):
-        page = Page(_browser, f"http://127.0.0.1:{port}")
-        page.go("/console/ownership")
-        page.wear("dark", 2560, 1440)
-        wish = {"kind": "drain", "member": "edge-07"}
-        httpx.post(f"http://127.0.0.1:{port}/operations", json=wish).raise_for_status()
-        page.until("document.querySelectorAll('.trail').length > 3")
-        page.until("document.querySelectorAll('.flag').length > 3")
-        take(page, "large-dark-2560")
-        page.check()
-        _browser.close_tabs()
+    map_page.go("/console/ownership")
+    map_page.wear("dark", 2560, 1440)
+    wish = {"kind": "drain", "member": "edge-07"}
+    httpx.post(f"{large}/operations", json=wish).raise_for_status()
+    map_page.until("document.querySelectorAll('.trail').length > 3")
+    map_page.until("document.querySelectorAll('.flag').length > 3")
+    take(map_page, "large-dark-2560")
