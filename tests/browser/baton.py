@@ -32,6 +32,8 @@ LETTERS = 3
 LOAD, LOAD_EVERY_S = 5, 0.4
 """Sessions that the load sends at once, and how often."""
 STEADY_S = 600.0
+ANSWER_S = 60.0
+"""A service may be starved for a while on a machine that runs other tests."""
 
 
 class RunningBaton:
@@ -92,7 +94,7 @@ class RunningBaton:
             for visitor in range(visitors)
             for n in range(FRAGMENTS)
         ]
-        httpx.post(f"{self.door}/fragments", json=fragments).raise_for_status()
+        httpx.post(f"{self.door}/fragments", json=fragments, timeout=ANSWER_S).raise_for_status()
 
     def fill_queue(self) -> None:
         """Makes the queue, if there is none; some of its items are rejected, one is leased."""
@@ -112,7 +114,7 @@ class RunningBaton:
         return self._ask_queue("GET", "", None)
 
     def _ask_queue(self, method: str, path: str, body: object) -> dict[str, Any]:
-        answer = httpx.request(method, f"{self.desk}/queues/{QUEUE}{path}", json=body, timeout=30)
+        answer = httpx.request(method, f"{self.desk}/queues/{QUEUE}{path}", json=body, timeout=ANSWER_S)
         answer.raise_for_status()
         found: dict[str, Any] = answer.json()
         return found
@@ -183,7 +185,7 @@ class RunningBaton:
 
     def streams(self) -> dict[str, Any]:
         """`GET /streams`."""
-        answer: dict[str, Any] = httpx.get(f"{self.url}/streams").json()
+        answer: dict[str, Any] = httpx.get(f"{self.url}/streams", timeout=ANSWER_S).json()
         return answer
 
     def move(self, stream: int) -> str:
@@ -194,7 +196,7 @@ class RunningBaton:
         answers: list[httpx.Response] = []
 
         def is_accepted() -> bool:
-            answers.append(httpx.post(f"{self.url}/operations", json=wish))
+            answers.append(httpx.post(f"{self.url}/operations", json=wish, timeout=ANSWER_S))
             return answers[-1].status_code == 202
 
         # the move before may still be under way
