@@ -55,7 +55,7 @@ class PastRuns:
 
     def write(self) -> None:
         """Two audits, a report and its table's run, one run that was cancelled, and one whose driver died."""
-        made = report(self._now_ms - 10 * MINUTE_MS)
+        made = report(self._now_ms - 29 * MINUTE_MS)
         self._ended(UNSOUND, "audit", 300, 51, result=DIFFERS)
         self._ended(LOST, "reports", 55, 9, "failed", error=CRASH)
         self._ended("past-kept", "maintain", 45, 12, "cancelled", who="ann", reason="the disk was full")

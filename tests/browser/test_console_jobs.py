@@ -46,7 +46,7 @@ def test_a_run_shows_its_progress_its_error_and_the_end_of_its_log(page: Page) -
     page.click(f"tr[data-work='{LOST}'] .prose a")
     page.until(f"location.pathname === '/console/runs/{LOST}' && document.querySelector('#log')")
     assert "failed after 9" in page.text(".lead")
-    assert page.text("pre.log").endswith("finished task 39")
+    assert page.text("pre.log").rstrip().endswith("finished task 39")
 
 
 def test_a_report_is_drawn_and_its_table_can_be_taken_along(page: Page) -> None:

@@ -76,7 +76,7 @@ def test_many_moves_at_once_fade_with_one_tag_for_each_donor(map_page: Page, lar
     map_page.run(WATCH)
     httpx.post(f"{large}/operations", json={"kind": "drain", "member": "edge-07"}).raise_for_status()
     tags = "[...document.querySelectorAll('.flag')].map((flag) => flag.textContent)"
-    tag = f"{tags}.find((text) => /^15 streams, up to \\d+ ms$/.test(text))"
+    tag = f"{tags}.find((text) => /^\\d\\d streams, up to \\d+ ms$/.test(text))"
     map_page.until(tag)
     assert map_page.run(COUNT, ".bead.arrived") >= 15
     assert ["bead", 520, "opacity"] in map_page.run("return glided")
