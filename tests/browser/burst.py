@@ -16,8 +16,8 @@ from shared.kafka.sender import Sender
 from shared.model.names import Names
 from shared.model.routing import initial_table
 
-AT_ONCE = 5_000
-PAUSE_S = 0.1
+AT_ONCE = 20_000
+PAUSE_S = 0.05
 KEYS = 40
 HOT = 0.7
 """Part of the fragments that the first key has."""
@@ -43,12 +43,17 @@ async def _write(kafka: str, names: Names, streams: int, stream: int, stopped: t
     async with Cluster(kafka) as cluster:
         sender = Sender(cluster, deliver_s=30.0, max_batch_bytes=512 * 1024, compression="zstd")
         try:
+            chosen = [keys[0] if n < AT_ONCE * HOT else keys[n % KEYS] for n in range(AT_ONCE)]
+            now_ms = time.time_ns() // 1_000_000
+            records: list[tuple[bytes, bytes, list[tuple[str, bytes]]]] = [
+                (
+                    key.encode(),
+                    msgspec.json.encode({"key": key, "time": now_ms, "data": {"path": f"/{n}"}}),
+                    [],
+                )
+                for n, key in enumerate(chosen)
+            ]
             while not stopped.is_set():
-                now_ms, records = time.time_ns() // 1_000_000, []
-                for n in range(AT_ONCE):
-                    key = keys[0] if n < AT_ONCE * HOT else keys[n % KEYS]
-                    value = msgspec.json.encode({"key": key, "time": now_ms, "data": {"path": f"/{n}"}})
-                    records.append((key.encode(), value, []))
                 await sender.send((topic, 0), records)
                 await asyncio.sleep(PAUSE_S)
         finally:
