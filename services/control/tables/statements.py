@@ -121,26 +121,34 @@ def _prunable(order: Order, value: Value, sign: str) -> str:
 
 
 def _at_or_after(orders: Sequence[Order], values: Sequence[Value]) -> str:
-    text = "TRUE"
-    for order, value in reversed(list(zip(orders, values, strict=True))):
-        same = _same(order.column, value)
-        if value is None:  # it is last, so nothing follows it
-            text = f"({same} AND {text})"
-            continue
-        follows = _compared(order.column, "<" if order.is_descending else ">", value)
-        text = f"({follows} OR {_is_absent(order.column)} OR ({same} AND {text}))"
-    return text
+    same, found = list[str](), list[str]()
+    for order, value in zip(orders, values, strict=True):
+        if value is not None:  # an absent value is last, so nothing follows it
+            follows = _compared(order.column, "<" if order.is_descending else ">", value)
+            found.append(_all([*same, f"({follows} OR {_is_absent(order.column)})"]))
+        same.append(_same(order.column, value))
+    return _any([*found, _all(same)])
 
 
 def _at_or_before(orders: Sequence[Order], values: Sequence[Value]) -> str:
-    text = "TRUE"
-    for order, value in reversed(list(zip(orders, values, strict=True))):
+    same, found = list[str](), list[str]()
+    for order, value in zip(orders, values, strict=True):
         if value is None:
-            text = f"(NOT {_is_absent(order.column)} OR {text})"
+            found.append(_all([*same, f"NOT {_is_absent(order.column)}"]))
             continue
         precedes = _compared(order.column, ">" if order.is_descending else "<", value)
-        text = f"({precedes} OR ({_same(order.column, value)} AND {text}))"
-    return text
+        found.append(_all([*same, precedes]))
+        same.append(_same(order.column, value))
+    return _any([*found, _all(same)])
+
+
+# flat sums of products: the engine parses conditions only so deep, and tables have dozens of columns
+def _all(conditions: Sequence[str]) -> str:
+    return " AND ".join(conditions) if conditions else "TRUE"
+
+
+def _any(conditions: Sequence[str]) -> str:
+    return f"({' OR '.join(f'({one})' for one in conditions)})"
 
 
 def _same(column: Column, value: Value) -> str:
