@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-import httpx
 import pytest
 
 from agent.tests.pipeline import until
 from tests.browser.baton import RunningBaton
 from tests.browser.page import SIZES, Page
+from tests.browser.test_console_scale import drain
 
 pytestmark = pytest.mark.skipif(not os.environ.get("PICTURES"), reason="`make pictures` takes them")
 HEIGHTS = dict(SIZES)
@@ -86,7 +86,6 @@ def test_a_large_map(map_page: Page, large: str) -> None:
     """That of a simulated cluster, while a member hands over its streams."""
     map_page.go("/console/ownership")
     map_page.wear("dark", 2560, 1440)
-    wish = {"kind": "drain", "member": "edge-07"}
-    httpx.post(f"{large}/operations", json=wish).raise_for_status()
+    drain(large, "edge-07")
     map_page.until("document.querySelector('.flag') && document.querySelector('.arrived')")
     take(map_page, "large-dark-2560")
