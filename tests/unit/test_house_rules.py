@@ -61,7 +61,7 @@ IMPORTED_BY = {
         "services/control/tables/*.py",
     ),
     "pyspark": ("services/control/spark/*.py", "services/control/spark/*/*.py"),
-    "uvicorn": ("shared/service/runtime.py", "services/producer/http/connection.py"),
+    "uvicorn": ("shared/service/runtime.py", "shared/server/connection.py"),
     "uvloop": ("shared/service/runtime.py",),
     "rich": ("cli/*.py", "cli/*/*.py"),
     "click": ("cli/*.py", "cli/*/*.py"),

@@ -16,9 +16,11 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import cli
-from services.queue.app import create_app
-from services.queue.http.bodies import MAX_REQUEST_BYTES, Bodies
+from services.queue.app import create_face
+from services.queue.http.exchange import MAX_REQUEST_BYTES
 from services.queue.worker.queues import Queues
+from shared.server.bounds import Bounds
+from shared.server.options import server_options
 from shared.service.inflight import Inflight
 from shared.service.runtime import http_server
 from tests.fakes.queues import InMemoryQueueStore
@@ -34,9 +36,10 @@ def url() -> Iterator[str]:
 
     async def serve() -> None:
         queues, stop = Queues(InMemoryQueueStore()), asyncio.Event()
-        bodies = Bodies(inflight=Inflight(4 * MAX_REQUEST_BYTES), read_timeout_s=30)
+        face = create_face(queues, Inflight(4 * MAX_REQUEST_BYTES), stop)
+        bounds = Bounds(header_timeout_s=20, body_timeout_s=20)
         looking = asyncio.create_task(queues.run())
-        async with http_server(create_app(queues, bodies, stop), "127.0.0.1", port, lifespan="off"):
+        async with http_server(face.app, "127.0.0.1", port, **server_options(face, bounds)):
             ends.append((asyncio.get_running_loop(), stop))
             started.set()
             await stop.wait()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from services.queue.core.items import ItemRecord
-from services.queue.http.bodies import MAX_REQUEST_BYTES
+from services.queue.http.exchange import MAX_REQUEST_BYTES
 from tests.fakes.queues import InMemoryQueueStore
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.queue.world import receipts, worker
