@@ -27,8 +27,9 @@ async def serve(settings: QueueServiceSettings, stop: asyncio.Event) -> None:
         settings.names,
         replication=settings.replication,
         ack_timeout_s=settings.ack_timeout_s,
+        max_cache_bytes=settings.max_cache_bytes,
     ) as store:
-        queues = Queues(store)
+        queues = Queues(store, max_answer_bytes=settings.max_answer_bytes)
         bodies = Bodies(
             inflight=Inflight(settings.max_inflight_bytes),
             read_timeout_s=settings.read_timeout_s,

@@ -45,7 +45,9 @@ class UnreliableStore(InMemoryQueueStore):
     def open_log(self, name: str) -> UnreliableCommandLog:
         return UnreliableCommandLog(self, self.logs[name])
 
-    async def open_items(self, name: str, *, over: str, partitions: int) -> UnreliableItemLog:
+    async def open_items(
+        self, name: str, *, over: str, partitions: int, frontier: Sequence[int]
+    ) -> UnreliableItemLog:
         await self.pause(0.05)
         return UnreliableItemLog(self, name, self.topics[over or name])
 

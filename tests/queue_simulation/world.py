@@ -13,6 +13,16 @@ from services.queue.core.replica import LogRecord
 from tests.queue_simulation.reference import Place, Reference
 
 COMPARED_EVERY = 7
+COUNTED = {
+    "leased": "leased",
+    "acked": "acked",
+    "expired": "expired",
+    "released": "released",
+    "repeats": "repeat",
+    "dead": "dead",
+    "commands": "commands",
+}
+"""Fields of the fold's counts, which the metrics report, and the reference's words for them."""
 GAP = "gap"
 """In place of an id: there is no record at this offset, as after a transaction."""
 
@@ -96,7 +106,12 @@ class World:
         given = (
             state.now_ms,
             tuple(state.frontier),
-            sorted((one.place, one.lease, one.until_ms, one.attempts, one.id) for one in state.open),
+            sorted(
+                (one.place, one.first_lease, one.lease, one.until_ms, one.attempts, one.id)
+                for one in state.open
+            ),
+            state.settings,
+            {name: getattr(state.counts, field) for field, name in COUNTED.items()},
             {one.id: one.known_until_ms for one in state.ids.acked if state.now_ms <= one.known_until_ms},
         )
         expected = self._state() if offset == self.log_end - 1 else self.states[offset]
@@ -109,7 +124,12 @@ class World:
         return (
             it.now,
             tuple(it.frontier),
-            sorted((place, one.lease, one.until, one.attempts, one.id) for place, one in it.held.items()),
+            sorted(
+                (place, one.first, one.lease, one.until, one.attempts, one.id)
+                for place, one in it.held.items()
+            ),
+            it.settings,
+            {name: it.tally[name] for name in COUNTED.values()},
             {id_: until for id_, (_, until) in it.left.items() if it.now <= until and id_ not in held},
         )
 

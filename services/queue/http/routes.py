@@ -32,6 +32,7 @@ from services.queue.http.messages import (
     shown_item,
 )
 from services.queue.http.openapi import described
+from services.queue.worker.answers import AnswerShare
 from services.queue.worker.handing_out import HandedOut
 from services.queue.worker.leasing import Leasing
 from services.queue.worker.queues import Queues
@@ -40,6 +41,7 @@ from shared.service.http import problem
 from shared.service.refusals import RETRY, refusal
 
 JSON = "application/json"
+PIECE_BYTES: Final = 64 * 1024
 Handler = Callable[[str, Request], Awaitable[Response]]
 """Answers a request to the queue of that name. Raises BatonError."""
 _DESCRIBED: Final = (
@@ -60,6 +62,31 @@ class AllStale(Conflict):
 def shown(answer: msgspec.Struct) -> Response:
     """The answer as JSON."""
     return Response(msgspec.json.encode(answer), media_type=JSON)
+
+
+class CountedAnswer(Response):
+    """An answer with items, whose bytes count until it is sent.
+
+    A large one goes out in pieces: the server waits before each until the client has taken those before it.
+    """
+
+    def __init__(self, content: bytes, share: AnswerShare) -> None:
+        super().__init__(content, media_type=JSON)
+        self._share = share
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if len(self.body) <= PIECE_BYTES:
+                await super().__call__(scope, receive, send)
+                return
+            start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            await send(start)
+            for at in range(0, len(self.body), PIECE_BYTES):
+                end = at + PIECE_BYTES
+                more = {"body": self.body[at:end], "more_body": end < len(self.body)}
+                await send({"type": "http.response.body", **more})
+        finally:
+            self._share.release()
 
 
 class ItemHandlers:
@@ -95,12 +122,18 @@ class ItemHandlers:
         leasing = await self._queues.find(queue)
         asked = parse(await small_body(request), LeaseItems)
         lease_ms = _lease_ms(leasing, asked.lease_s)
-        found: list[HandedOut] = []
-        if not asked.wait_s or leasing.engine.demand.suffices(asked.max):
-            found = await leasing.lease(asked.max, lease_ms)
-        if asked.wait_s and not found:
-            found = await self._polled(leasing.poll(asked.max, lease_ms, asked.wait_s), request)
-        return shown(Items(items=[shown_item(one) for one in found]))
+        found: Sequence[HandedOut] = ()
+        share = AnswerShare(self._queues.answers)
+        try:
+            if not asked.wait_s or leasing.engine.demand.suffices(asked.max):
+                found = await leasing.lease(asked.max, lease_ms, share)
+            if asked.wait_s and not found:
+                found = await self._polled(leasing.poll(asked.max, lease_ms, asked.wait_s, share), request)
+            content = msgspec.json.encode(Items(items=[shown_item(one) for one in found]))
+        except BaseException:
+            share.release()
+            raise
+        return CountedAnswer(content, share)
 
     async def ack(self, queue: str, request: Request) -> Response:
         """Ends items that are done."""
@@ -128,7 +161,9 @@ class ItemHandlers:
         command = Until(asked.parsed(), _lease_ms(leasing, asked.lease_s))
         return _done(asked, await leasing.settle(command))
 
-    async def _polled(self, poll: Coroutine[Any, Any, list[HandedOut]], request: Request) -> list[HandedOut]:
+    async def _polled(
+        self, poll: Coroutine[Any, Any, Sequence[HandedOut]], request: Request
+    ) -> Sequence[HandedOut]:
         """What the poll gets; nothing, and nothing lost, if the client or the service goes before."""
         leased = asyncio.create_task(poll)
         ends = [asyncio.create_task(_gone(request)), asyncio.create_task(self._leaving.wait())]
