@@ -32,8 +32,8 @@ class QueueServiceSettings(ServiceSettings):
     )
     max_answer_bytes: int = setting(
         answers.MAX_BYTES,
-        "most bytes of items in answers that are being sent, each counted twice; beyond that answers get fewer "
-        "items, and then 429",
+        "most bytes of items in answers that are being sent, each counted twice; beyond that answers have "
+        "fewer items, and then 429",
         at_least(2 * answers.COPIES * MAX_ITEM_BYTES, "large items would be answered one at a time"),
     )
     max_cache_bytes: int = setting(

@@ -18,6 +18,7 @@ from aiokafka import AIOKafkaProducer
 
 from services.queue.core.items import MAX_ITEM_BYTES
 from services.queue.core.snapshot import encode_state
+from services.queue.kafka import cache
 from services.queue.kafka import items as kafka_items
 from services.queue.kafka.store import KafkaQueueStore
 from shared.kafka.access import KafkaAccess
@@ -253,8 +254,8 @@ async def test_items_beyond_the_cache_are_read_again(
     kafka: str, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory is bounded by the cache; what comes back after it was evicted comes from the log."""
-    monkeypatch.setattr(kafka_items, "AHEAD_BYTES", 4_000)
-    monkeypatch.setattr(kafka_items, "CACHE_BYTES", 8_000)
+    monkeypatch.setattr(cache, "AHEAD_BYTES", 4_000)
+    monkeypatch.setattr(cache, "QUEUE_BYTES", 8_000)
     async with on_kafka(kafka, namespace) as one:
         await one.call("PUT", "q", {})
         await one.put(*({"data": [n, "x" * 500]} for n in range(60)))

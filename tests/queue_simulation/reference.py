@@ -55,6 +55,8 @@ class Reference:
     """Ids of acked items, with the time until which they are known."""
     tally: Counter[str] = field(default_factory=Counter)
     """What the fold counts, and `skipped`."""
+    deaths: list[tuple[Place, int]] = field(default_factory=list)
+    """Place and first lease of each item that became a dead letter."""
 
     def apply(self, offset: int, append_ms: int, commands: tuple[AnyCommand, ...]) -> list[Any]:
         """The answers in plain values."""
@@ -141,6 +143,8 @@ class Reference:
         if why == "acked" and one.id:
             self.left.pop(one.id, None)
             self.left[one.id] = place, self.now + self.settings.repeat_ms
+        if why == "dead":
+            self.deaths.append((place, one.first))
         self._done(place, why)
         return True
 

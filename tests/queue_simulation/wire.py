@@ -109,6 +109,11 @@ class UnreliableItemLog(InMemoryItemLog):
                 raise KafkaUnavailable("refused")
         return await super().get(places)
 
+    async def find(self, to: int | str) -> list[int]:
+        found = await super().find(to)
+        await self._wire.pause(0.5)  # what was found is old when it arrives
+        return found
+
     async def append(self, items: Sequence[ItemRecord]) -> list[int]:
         try:
             await self._wire.deliver("items", lambda: self.store_now(items))

@@ -8,7 +8,7 @@ is in fold.py. Used by the worker, which writes them, and by replica.py, which r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
@@ -127,6 +127,7 @@ class Seek(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="seek"):
 
 Changeable: TypeAlias = Literal["lease_ms", "max_attempts", "repeat_ms", "keep_ms"]
 """The settings that may change after the queue's creation."""
+CHANGEABLE: Final[tuple[Changeable, ...]] = get_args(Changeable)
 
 
 class Configure(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="settings"):

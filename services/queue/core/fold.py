@@ -18,6 +18,7 @@ from typing import TypeAlias
 import msgspec
 
 from services.queue.core.commands import (
+    CHANGEABLE,
     RULES,
     Ack,
     AnyCommand,
@@ -131,8 +132,9 @@ def _configure(state: QueueState, command: Configure) -> Answer:
         state.frontier = [0] * new.partitions
     elif new.fixed != state.settings.fixed:
         return Refused()
-    elif command.fields is not None:
-        changed = {field: getattr(new, field) for field in command.fields}
+    else:
+        fields = CHANGEABLE if command.fields is None else command.fields
+        changed = {field: getattr(new, field) for field in fields}
         new = msgspec.structs.replace(state.settings, **changed)
     state.settings = new
     return Applied()

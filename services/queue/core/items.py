@@ -122,7 +122,7 @@ def read_record(value: bytes | None, headers: Sequence[tuple[str, bytes]], appen
 
 
 class Death(NamedTuple):
-    """What a dead letter says besides its item: how many attempts that had, and since which lease it lived."""
+    """What a dead letter says besides its item: how many attempts that had, and what its first lease was."""
 
     attempts: int
     first_lease: int

@@ -73,9 +73,13 @@ class QueueHandlers:
         """Goes on at another place."""
         leasing = await self._queues.find(queue)
         asked = parse(await small_body(request), SeekQueue)
-        command = await _seek(leasing, asked)
+        # the end first: nothing that `to` means by it can lie beyond
+        ends = await leasing.items.find("latest")
+        # in another topic than the one that was leased from, the frontier must be able to go back to an end
+        known = () if leasing.items.fault else tuple(ends)
+        command = Seek(tuple(await _offsets(leasing, asked, ends)), ends=known)
         if asked.dry_run:
-            return shown(Ready(ready=_ready_after(leasing.engine.state, command)))
+            return shown(Ready(ready=_ready_after(leasing.engine.state, command, ends)))
         return shown(Ready(ready=(await leasing.seek(command)).ready))
 
     async def redrive(self, queue: str, request: Request) -> Response:
@@ -132,15 +136,8 @@ async def shown_queue(leasing: Leasing) -> ShownQueue:
     )
 
 
-async def _seek(leasing: Leasing, asked: SeekQueue) -> Seek:
-    """The command for a request. Raises InvalidInput, KafkaUnavailable."""
-    # the end first: nothing that `to` means by it can lie beyond
-    ends = await leasing.items.find("latest")
-    return Seek(tuple(await _offsets(leasing, asked, ends)), ends=tuple(ends))
-
-
 async def _offsets(leasing: Leasing, asked: SeekQueue, ends: list[int]) -> list[int] | list[int | None]:
-    """The offset that each partition goes to, within what it has; None where it stays. Raises InvalidInput."""
+    """Where each partition goes, within what it has; None where it stays. Raises InvalidInput."""
     starts = await leasing.items.find("earliest")
     match asked.to:
         case "earliest":
@@ -165,8 +162,8 @@ async def _offsets(leasing: Leasing, asked: SeekQueue, ends: list[int]) -> list[
     raise InvalidInput("a time is in ms, from 0 to the year 9999")
 
 
-def _ready_after(state: QueueState, command: Seek) -> int:
+def _ready_after(state: QueueState, command: Seek, ends: list[int]) -> int:
     """How many items would be ready after a seek."""
     to = [command.goes_to(partition, at) for partition, at in enumerate(state.frontier)]
     left = sum(item.until_ms <= state.now_ms and item.offset < to[item.partition] for item in state.open)
-    return left + sum(max(0, end - offset) for offset, end in zip(to, command.ends, strict=True))
+    return left + sum(max(0, end - offset) for offset, end in zip(to, ends, strict=True))

@@ -2,9 +2,10 @@
 
 What was read is a cache (cache.py): an item that has left it is read again from the log.
 
-A topic that was made anew, or has lost its end, is not the one that the queue's log speaks of: new items would
-lie below the frontier, and never be handed out. So a partition that ends before the frontier is a fault, and
-so is another topic of the same name; nothing is leased or added until an operator has sought the queue back.
+A topic that was made anew, or has lost its end, is not the one that the queue's log speaks of: new items
+would lie below the frontier, and never be handed out. So a partition that ends before the frontier is a
+fault, and so is another topic of the same name; until an operator seeks the queue back, nothing is leased or
+added.
 """
 
 from __future__ import annotations
@@ -217,10 +218,10 @@ class KafkaItemLog:
     async def first(self, place: Place, end: int) -> ItemRecord | None:
         """See `ItemLog`."""
         number, offset = place
-        async with self._reads, self._shared.reads:
-            async with contextlib.aclosing(self._again(number, offset, end - 1)) as again:
-                async for _, item in again:
-                    return item
+        reading = contextlib.aclosing(self._again(number, offset, end - 1))
+        async with self._reads, self._shared.reads, reading as again:
+            async for _, item in again:
+                return item
         return None
 
     async def _again(self, number: int, first: int, last: int) -> AsyncGenerator[tuple[int, ItemRecord]]:

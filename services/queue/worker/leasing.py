@@ -167,7 +167,8 @@ class Leasing:
     async def oldest_age_s(self) -> float | None:
         """The age of the oldest item that is not done; None if there is none. Raises KafkaUnavailable."""
         engine, items, state = self.engine, self.items, self.engine.state
-        ends = list(items.backlog_ends)
+        # what was read: behind it a transaction may be open, and there is nothing to be had before it ends
+        ends = [max(end, first) for end, first in zip(items.ends, state.frontier, strict=True)]
         lowest = [
             (number, offset)
             for number, (offset, end) in enumerate(zip(state.lowest_open(), ends, strict=True))

@@ -11,11 +11,10 @@ import contextlib
 import functools
 import logging
 from collections.abc import Sequence
-from typing import get_args
 
 import msgspec
 
-from services.queue.core.commands import Changeable, Configure, QueueSettings
+from services.queue.core.commands import CHANGEABLE, Changeable, Configure, QueueSettings
 from services.queue.core.fold import Applied
 from services.queue.core.replica import SNAPSHOT_EVERY, LogMoved
 from services.queue.ports import ItemLog, QueueStore
@@ -49,7 +48,7 @@ class QueueChanges(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     @property
     def fields(self) -> tuple[Changeable, ...]:
         """What the client sets of what may change."""
-        return tuple(name for name in get_args(Changeable) if name in self._given)
+        return tuple(name for name in CHANGEABLE if name in self._given)
 
     @property
     def _given(self) -> dict[str, int | str]:

@@ -15,6 +15,7 @@ from services.queue.app import create_app
 from services.queue.core.replica import SNAPSHOT_EVERY
 from services.queue.http.bodies import MAX_REQUEST_BYTES, Bodies
 from services.queue.ports import QueueStore
+from services.queue.worker.answers import MAX_BYTES
 from services.queue.worker.queues import Queues
 from shared.service.inflight import Inflight
 
@@ -56,9 +57,11 @@ async def worker(
     *,
     snapshot_every: int = SNAPSHOT_EVERY,
     max_inflight_bytes: int = 16 * MAX_REQUEST_BYTES,
+    max_answer_bytes: int = MAX_BYTES,
 ) -> AsyncIterator[Worker]:
     """A worker that runs during the block."""
-    queues, leaving = Queues(store, snapshot_every=snapshot_every), asyncio.Event()
+    queues = Queues(store, snapshot_every=snapshot_every, max_answer_bytes=max_answer_bytes)
+    leaving = asyncio.Event()
     bodies = Bodies(inflight=Inflight(max_inflight_bytes), read_timeout_s=30)
     task = asyncio.create_task(queues.run())
     app = create_app(queues, bodies, leaving)
