@@ -160,7 +160,7 @@ class Queues:
         # itself last: while it is there, a deletion that was cut off can be repeated
         for queue, over in ((f"{name}{DEAD}", ""), (name, settings.over)):
             await self._store.delete(queue, over=over)
-        await self._look()
+        await self._until_closed(name)
 
     async def _settings_of(self, name: str) -> QueueSettings | None:
         """None if nobody has created it; its topics may exist all the same."""
@@ -189,6 +189,19 @@ class Queues:
                     await self._look()
         except TimeoutError:
             raise KafkaUnavailable(f"Kafka does not list the topics of the queue {name} yet") from None
+
+    async def _until_closed(self, name: str) -> None:
+        """Returns once Kafka lists the queue no more: a broker hears of a deletion a moment later.
+
+        Else a new queue of the name would be taken for the old one.
+        """
+        backoff = Backoff(first_s=0.01, cap_s=0.2)
+        with contextlib.suppress(TimeoutError):  # it is deleted all the same
+            async with asyncio.timeout(READY_S):
+                await self._look()
+                while name in self._open:
+                    await asyncio.sleep(backoff.next_s())
+                    await self._look()
 
     async def _look(self) -> None:
         """Opens and closes queues until they are those in Kafka."""
