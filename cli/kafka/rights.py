@@ -37,7 +37,7 @@ def rights_of(principal: str, names: Names, group: str = DEFAULT_GROUP) -> list[
         "queue": [
             Right("topic", names.queue(""), "prefixed", ("read", "write", "delete", *_OWN)),
             Right("topic", sessions, "prefixed", ("read",)),
-            Right("group", names.queue_group(""), "prefixed", ("read",)),
+            Right("group", names.queue_group(""), "prefixed", ("read", "delete")),
         ],
         "control": [
             Right("topic", fragments, "prefixed", ("read",)),

@@ -29,8 +29,9 @@ async def serve(settings: QueueServiceSettings, stop: asyncio.Event) -> None:
         settings.names,
         replication=settings.replication,
         ack_timeout_s=settings.ack_timeout_s,
+        max_cache_bytes=settings.max_cache_bytes,
     ) as store:
-        queues = Queues(store)
+        queues = Queues(store, max_answer_bytes=settings.max_answer_bytes)
         keys = QueueKeys(Path(settings.queue_keys_file) if settings.queue_keys_file else None)
         await keys.step()
         running = [

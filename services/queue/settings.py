@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from services.queue.core.items import MAX_ITEM_BYTES
 from services.queue.http.exchange import MAX_REQUEST_BYTES
+from services.queue.kafka import cache
+from services.queue.worker import answers
 from shared.service.service_settings import PORTS, ServiceSettings
 from shared.service.settings import at_least, between, setting
 
@@ -26,6 +29,17 @@ class QueueServiceSettings(ServiceSettings):
         64 * 1024 * 1024,
         "most bytes of requests that are being read or wait for Kafka; beyond that 429",
         at_least(2 * MAX_REQUEST_BYTES, "a larger request might never be read"),
+    )
+    max_answer_bytes: int = setting(
+        answers.MAX_BYTES,
+        "most bytes of items in answers that are being sent, each counted twice; beyond that answers have "
+        "fewer items, and then 429",
+        at_least(2 * answers.COPIES * MAX_ITEM_BYTES, "large items would be answered one at a time"),
+    )
+    max_cache_bytes: int = setting(
+        cache.MAX_BYTES,
+        "most bytes of items that are read ahead or kept, of all queues together; one keeps at most 24 MB",
+        at_least(8 * MAX_ITEM_BYTES, "items would be read from Kafka again and again"),
     )
     ack_timeout_s: float = setting(
         10.0,

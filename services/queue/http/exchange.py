@@ -18,6 +18,7 @@ from starlette.datastructures import Headers
 from services.queue.core.items import MAX_ITEM_BYTES
 from services.queue.http.keys import QueueKeys
 from services.queue.http.refusals import refusal
+from services.queue.worker.answers import AnswerShare
 from shared.errors import BatonError, Unavailable
 from shared.model.form import Coding, Form, Wrapping, wrapping_for
 from shared.server.answers import CONTINUE
@@ -29,6 +30,8 @@ MAX_REQUEST_BYTES = 2 * MAX_ITEM_BYTES
 """Of a request with items, encoded and decoded: a larger one holds up everybody else while it is parsed."""
 MAX_SMALL_BYTES = 128 * 1024
 """Of a request without items: a thousand receipts have up to 60 KB."""
+PIECE_BYTES = 64 * 1024
+"""Of a large answer: so much waits for the client, besides what the system keeps for it."""
 _PLAIN = Wrapping(form=Form.JSON, coding=Coding.IDENTITY)
 logger = logging.getLogger(__name__)
 
@@ -37,7 +40,15 @@ class Leaving(Unavailable):
     """The worker is stopping; send this to another one."""
 
 
-Handler = Callable[[str, bytes, Form], Awaitable[msgspec.Struct | Response]]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedAnswer:
+    """An answer with items, in JSON; its bytes count until they are sent."""
+
+    content: bytes
+    share: AnswerShare
+
+
+Handler = Callable[[str, bytes, Form], Awaitable[msgspec.Struct | CountedAnswer | Response]]
 """Answers a request to the queue of that name with that body. Raises BatonError."""
 
 
@@ -57,11 +68,15 @@ class ItemExchange(Exchange):
     _task: asyncio.Task[None] | None = None
     _wrapping = _PLAIN
     _counted = 0
-    _is_uploading = False
+    _is_uploading = _has_begun = False
 
     def __init__(self, line: Line, head: Head, desk: Desk, queue: str, name: str) -> None:
         super().__init__(line, head)
         self._desk, self._queue, self._name = desk, queue, name
+
+    @property
+    def has_begun(self) -> bool:
+        return self._has_begun
 
     @property
     def _has_items(self) -> bool:
@@ -147,10 +162,32 @@ class ItemExchange(Exchange):
         except Exception:
             logger.exception("request failed")
             answer = problem(500, "internal-server-error", "an internal error; it has been logged")
-        if isinstance(answer, Response):
+        if isinstance(answer, CountedAnswer):
+            await self._send(answer)
+        elif isinstance(answer, Response):
             self._respond(answer)
         else:
             self._finish(200, _JSON, msgspec.json.encode(answer))
+
+    async def _send(self, answer: CountedAnswer) -> None:
+        """A large one goes out in pieces: each waits until the client has taken those before it."""
+        content, outlet = answer.content, self.line.outlet
+        try:
+            if len(content) <= PIECE_BYTES or self.is_lost:
+                self._finish(200, _JSON, content)
+                return
+            self._has_begun = True
+            self.line.begin(self, 200, (*_JSON, (b"content-length", b"%d" % len(content))))
+            for at in range(0, len(content), PIECE_BYTES):
+                await outlet.drained()
+                if self.is_lost:
+                    return
+                outlet.write(content[at : at + PIECE_BYTES])
+            self.line.answered(self)
+        except asyncio.CancelledError:
+            outlet.transport.abort()  # the client must see that the answer is not complete
+        finally:
+            answer.share.release()
 
     def _respond(self, answer: Response) -> None:
         headers = tuple(pair for pair in answer.raw_headers if pair[0] != b"content-length")

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Response
 
 from services.queue.core.commands import Ack, Until
 from services.queue.core.items import read_posted
-from services.queue.http.exchange import Handler
+from services.queue.http.exchange import CountedAnswer, Handler
 from services.queue.http.messages import (
     Done,
     ExtendItems,
@@ -29,6 +29,7 @@ from services.queue.http.messages import (
     shown_item,
 )
 from services.queue.http.openapi import described
+from services.queue.worker.answers import AnswerShare
 from services.queue.worker.handing_out import HandedOut
 from services.queue.worker.leasing import Leasing
 from services.queue.worker.queues import Queues
@@ -85,17 +86,23 @@ class ItemHandlers:
             return problem(503, "kafka-unavailable", detail, headers=RETRY, **stored, **rejected)
         return PutItems(accepted=len(posted.accepted), rejected=posted.rejected)
 
-    async def lease(self, queue: str, body: bytes, _: Form) -> Items:
+    async def lease(self, queue: str, body: bytes, _: Form) -> CountedAnswer:
         """Leases items. May be cancelled: loses nothing."""
         leasing = await self._queues.find(queue)
         asked = parse(body, LeaseItems)
         lease_ms = _lease_ms(leasing, asked.lease_s)
-        found: list[HandedOut] = []
-        if not asked.wait_s or leasing.engine.demand.suffices(asked.max):
-            found = await leasing.lease(asked.max, lease_ms)
-        if asked.wait_s and not found:
-            found = await self._polled(leasing.poll(asked.max, lease_ms, asked.wait_s))
-        return Items(items=[shown_item(one) for one in found])
+        found: Sequence[HandedOut] = ()
+        share = AnswerShare(self._queues.answers)
+        try:
+            if not asked.wait_s or leasing.engine.demand.suffices(asked.max):
+                found = await leasing.lease(asked.max, lease_ms, share)
+            if asked.wait_s and not found:
+                found = await self._polled(leasing.poll(asked.max, lease_ms, asked.wait_s, share))
+            content = msgspec.json.encode(Items(items=[shown_item(one) for one in found]))
+        except BaseException:
+            share.release()
+            raise
+        return CountedAnswer(content=content, share=share)
 
     async def ack(self, queue: str, body: bytes, _: Form) -> Done:
         """Ends items that are done."""
@@ -123,7 +130,7 @@ class ItemHandlers:
         command = Until(asked.parsed(), _lease_ms(leasing, asked.lease_s))
         return _done(asked, await leasing.settle(command))
 
-    async def _polled(self, poll: Coroutine[Any, Any, list[HandedOut]]) -> list[HandedOut]:
+    async def _polled(self, poll: Coroutine[Any, Any, Sequence[HandedOut]]) -> Sequence[HandedOut]:
         """What the poll gets; nothing, and nothing lost, if the client or the service goes before."""
         leased = asyncio.create_task(poll)
         leaving = asyncio.create_task(self._leaving.wait())

@@ -40,6 +40,7 @@ class Submissions:
         self._alarm: asyncio.TimerHandle | None = None
         self._number = 0
         self._wake = asyncio.Event()
+        self._ended: BatonError | None = None
 
     def __repr__(self) -> str:
         return f"<Submissions: {len(self._waiting)} wait, {len(self._sent)} records are on their way>"
@@ -52,6 +53,8 @@ class Submissions:
         """
         if not commands:
             return []
+        if self._ended is not None:
+            raise self._ended
         if len(self._sent) > MOST_UNREAD:
             raise KafkaUnavailable("the log of the queue is not read at present")
         loop = asyncio.get_running_loop()
@@ -83,6 +86,15 @@ class Submissions:
         """Nothing that is on its way will be answered: the fold begins anew."""
         for number in list(self._sent):
             self._fail_record(number, error)
+
+    def end(self, error: BatonError) -> None:
+        """Nothing is sent or answered any more: who waits gets the error, and whoever comes."""
+        self._ended = error
+        self.fail(error)
+        for _, answered in self._waiting:
+            if not answered.done():
+                answered.set_exception(error)
+        self._waiting.clear()
 
     async def run(self) -> None:
         """Sends until it is cancelled."""

@@ -15,6 +15,7 @@ from services.queue.core.replica import SNAPSHOT_EVERY
 from services.queue.http.exchange import MAX_REQUEST_BYTES
 from services.queue.http.face import QueueFace
 from services.queue.ports import QueueStore
+from services.queue.worker.answers import MAX_BYTES
 from services.queue.worker.queues import Queues
 from shared.service.inflight import Inflight
 from tests.fakes.http import FaceTransport
@@ -57,9 +58,11 @@ async def worker(
     *,
     snapshot_every: int = SNAPSHOT_EVERY,
     max_inflight_bytes: int = 16 * MAX_REQUEST_BYTES,
+    max_answer_bytes: int = MAX_BYTES,
 ) -> AsyncIterator[Worker]:
     """A worker that runs during the block."""
-    queues, leaving = Queues(store, snapshot_every=snapshot_every), asyncio.Event()
+    queues = Queues(store, snapshot_every=snapshot_every, max_answer_bytes=max_answer_bytes)
+    leaving = asyncio.Event()
     task = asyncio.create_task(queues.run())
     face = create_face(queues, Inflight(max_inflight_bytes), leaving)
     transport = FaceTransport(face)
