@@ -216,9 +216,9 @@ class HeldPositions(Protocol):
     """Reads up to where the lake holds the sessions topics."""
 
     def read(self, groups: Collection[str]) -> Positions | None:
-        """The positions of at least these groups, or None if no table `sessions` names them. Blocks.
+        """The positions of at least these groups, or None if the table is too old to name them. Blocks.
 
-        Raises Unavailable.
+        Raises NotFound if there is no table `sessions`, Unavailable.
         """
 
 

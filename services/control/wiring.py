@@ -31,7 +31,7 @@ from services.control.adapters.zookeeper_operations import ZooKeeperOperations
 from services.control.adapters.zookeeper_pause import ZooKeeperPause
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
 from services.control.core.jobs import JOBS
-from services.control.core.schedules import Retry, parse_schedules
+from services.control.core.schedules import Retry, groups_with, parse_schedules
 from services.control.http.app import Parts
 from services.control.http.console.live import LiveHub
 from services.control.http.console.routes import scene_of, wall_ms
@@ -168,7 +168,10 @@ async def _lake_parts(
     tables = TableReader(lake)
     stack.callback(tables.close)
     topics = await stack.enter_async_context(KafkaSessions(kafka, names))
-    freshness = Freshness(LakePositions(lake), topics, view, names, every_s=settings.freshness_s)
+    scheduled = groups_with(parse_schedules(settings.schedules, JOBS), "lake")
+    freshness = Freshness(
+        LakePositions(lake), topics, view, names, every_s=settings.freshness_s, scheduled=scheduled
+    )
     records = await stack.enter_async_context(KafkaRecords(kafka, names))
     look_up = LookUp(view, owners, records, LakeSessions(tables), freshness.rows)
     return _LakeParts(tables=tables, freshness=freshness, look_up=look_up)

@@ -181,7 +181,8 @@ async def test_a_kill_at_any_moment_changes_nothing(
     async with httpx.AsyncClient(timeout=LIMIT_S) as http, ZooKeeper(zookeeper, 10.0) as znodes:
         control = Control(tmp_path, kafka, zookeeper, namespace, http)
         expected = await prepare(job, control, pipeline)
-        lock = Names(namespace).run_lock(DEFAULT_GROUP, program)
+        names = Names(namespace)
+        lock = names.upkeep_lock if program == "maintain" else names.run_lock(DEFAULT_GROUP, program)
         moments = Moments(control, lock, JOBS[job], znodes)
         run = await control.begin(program)
 
