@@ -92,6 +92,8 @@ async def test_sessions_count_as_gone_only_if_they_may_reach_the_start(
     left = [await rewinds.has_sessions_since(cut, stream, 0) for stream in range(3)]
 
     assert whole == [True, True, True]
-    # of stream 0 the first that is left closed when the record was appended, of stream 2 none is left
+    # of stream 0 the first that is left closed when the record was appended, of stream 2 none is left, but
+    # none can reach the end of its log
     assert left == [False, True, False]
+    assert await rewinds.has_sessions_since(cut, 2, 1)
     assert not await rewinds.is_unused("default")

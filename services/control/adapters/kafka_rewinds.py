@@ -54,8 +54,8 @@ class KafkaRewinds:
         """Whether the cut's group's sessions that reach this offset of the stream are still in their topic.
 
         They closed after the record there was appended, and a stream's sessions are delivered in the order in
-        which they closed. So the first one that is left decides, by the broker's clock. Raises
-        KafkaUnavailable.
+        which they closed. So the first one that is left decides, by the broker's clock. None reaches the end
+        of the log. Raises KafkaUnavailable.
         """
         topic = self._names.sessions(cut.group)
         if await is_missing(self._cluster, topic):
@@ -67,7 +67,10 @@ class KafkaRewinds:
         try:
             async with asyncio.timeout(READ_S):
                 log = self._names.fragments(stream), 0
-                reached = await append_time(self._cluster, log, offset, offset + 1)
+                log_end = (await list_offsets(self._cluster, [log], LATEST))[log]
+                if offset >= log_end:
+                    return True
+                reached = await append_time(self._cluster, log, offset, log_end)
                 end = (await list_offsets(self._cluster, [partition], LATEST))[partition]
                 oldest = await first_closed(self._cluster, partition, stream, first, end)
         except TimeoutError:
