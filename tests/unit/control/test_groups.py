@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from services.control.core.jobs import JOBS
 from services.control.core.observed import Offsets
 from services.control.core.rewinds import StreamFacts
 from services.control.live.submissions import submission_for
@@ -455,12 +456,13 @@ async def test_operations_on_groups_are_listed_and_over(world: GroupsWorld) -> N
     assert cancelled.status_code == 409
 
 
-async def test_a_job_for_an_alias_works_for_its_group_from_its_start(world: GroupsWorld) -> None:
-    """The run has the settings and the chain of the group that the alias names."""
+@pytest.mark.parametrize("job", list(JOBS))
+async def test_a_job_for_an_alias_works_for_its_group_from_its_start(world: GroupsWorld, job: str) -> None:
+    """The run has the settings and the chain of the group that the alias names: lake, reports, audit, all."""
     await world.post(**REWIND, settings={"gap_ms": 9}, to={"0": 3, "1": 4})
     await world.post(kind="promote", group="default-2", alias="default")
 
-    submission = submission_for(world.view, "audit", "default", {})
+    submission = submission_for(world.view, job, "default", {})
 
-    assert (submission.group, submission.settings.gap_ms) == ("default-2", 9)
+    assert (submission.job, submission.group, submission.settings.gap_ms) == (job, "default-2", 9)
     assert submission.chain == [GroupStart(follows="default", offsets={0: 3, 1: 4})]
