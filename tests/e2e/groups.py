@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import httpx
 
 from tests.e2e.fleet import Fleet
-from tests.waiting import DEADLINE_S
+from tests.waiting import DEADLINE_S, until
 
 JUDGE = Path(__file__).with_name("seam_judge.py")
 
@@ -22,6 +23,28 @@ async def ask(one: Fleet, method: str, path: str, **body: Any) -> httpx.Response
         base_url=f"http://127.0.0.1:{one.port_of('control')}", trust_env=False, timeout=DEADLINE_S
     ) as http:
         return await http.request(method, path, json=body or None)
+
+
+async def rewind(one: Fleet, group: str, name: str, **wish: Any) -> list[int]:
+    """Makes a group that follows this one, just as the dry run shows; its starts."""
+    asked = {"kind": "rewind", "group": group, "as": name, **wish}
+    path, last = one.where.names.start(name), ""
+
+    async def is_made() -> bool:
+        nonlocal last
+        dry = await ask(one, "POST", "/operations", **asked, dry_run=True)
+        made = dry
+        if dry.status_code == 200:
+            # the group may read on in between, and then the plan is another one
+            made = await ask(one, "POST", "/operations", **asked, if_plan=dry.json()["plan"])
+        last = made.text
+        return made.status_code == 202 or await one.znodes.get(path, awaits_creation=False) is not None
+
+    await until(is_made, lambda: f"not made: {last}\n{one.tail()}")
+    znode = await one.znodes.get(path)
+    assert znode is not None
+    offsets: dict[str, int] = json.loads(znode.data)["offsets"]
+    return [offsets[str(stream)] for stream in range(one.where.streams)]
 
 
 async def kill(one: Fleet, index: int) -> None:

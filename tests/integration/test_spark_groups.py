@@ -16,7 +16,7 @@ from services.control.spark.request import RunRequest
 from shared.model.group import parse_group_settings
 from shared.zookeeper.group_chain import read_chain
 from tests.e2e.fleet import SETTINGS, Fleet, fleet, new_seed
-from tests.e2e.groups import ask
+from tests.e2e.groups import rewind
 from tests.e2e.visits import Visits
 from tests.integration.test_spark_audit import found_in
 
@@ -66,9 +66,7 @@ async def test_the_audits_of_a_group_and_of_one_rewound_from_it_find_nothing(
         await one.committed({n: len(await one.where.log(n)) - 1 for n in range(STREAMS)})
         await one.ready("control")
         middle = {str(n): head.position // 2 for n, head in (await one.where.heads()).items() if n < 3}
-        wish = {"kind": "rewind", "as": "default-2", "to": middle}
-        made = await ask(one, "POST", "/operations", **wish, settings={"max_session_fragments": LIMIT})
-        assert made.status_code == 202, made.text
+        await rewind(one, "default", "default-2", to=middle, settings={"max_session_fragments": LIMIT})
         for index in SECOND:
             one.start_consumer(index, group="default-2", max_session_fragments=LIMIT)
         await one.write(visits, 400)

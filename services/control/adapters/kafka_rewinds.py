@@ -79,6 +79,24 @@ class KafkaRewinds:
             return False
         return oldest[1] < ClosedAt(cut.log, reached)
 
+    async def appended(self, starts: Mapping[int, int]) -> dict[int, int]:
+        """By stream, the append time (ms) of the record before its start; without those that are not there.
+
+        Raises KafkaUnavailable.
+        """
+        places = {stream: (self._names.fragments(stream), 0) for stream, at in starts.items() if at > 0}
+        try:
+            async with asyncio.timeout(READ_S):
+                found = await asyncio.gather(
+                    *(
+                        append_time(self._cluster, log, starts[stream] - 1, starts[stream])
+                        for stream, log in places.items()
+                    )
+                )
+        except TimeoutError:
+            raise KafkaUnavailable(f"the logs could not be read within {READ_S:g} s") from None
+        return {stream: at for stream, at in zip(places, found, strict=True) if at is not None}
+
     async def is_unused(self, group: str) -> bool:
         """Whether no group of this name has ever run. Raises KafkaUnavailable."""
         return await is_missing(self._cluster, self._names.sessions(group))

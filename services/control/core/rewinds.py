@@ -203,12 +203,15 @@ def plan_of(wish: RewindWish, settings: GroupSettings, starts: Sequence[StreamSt
     )
 
 
-def group_start(found: RewindForecast, logs: Mapping[int, int]) -> GroupStart:
-    """The start to store; `logs`: numbers of the followed group's logs."""
+def group_start(found: RewindForecast, logs: Mapping[int, int], appended: Mapping[int, int]) -> GroupStart:
+    """The start to store; `logs`: numbers of the followed group's logs; `appended`: append times (ms) of the
+    records before the starts.
+    """
     return GroupStart(
         follows=found.follows,
         offsets={one.stream: one.start for one in found.streams},
         logs={stream: log for stream, log in logs.items() if log and found.follows is not None},
+        appended=dict(appended),
     )
 
 

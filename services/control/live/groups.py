@@ -76,7 +76,9 @@ class Groups:
                     members={"plan": found.plan},
                 )
             logs = {stream: one.log_number for stream, one in facts.items()}
-            await self._store.create(wish.as_, found.settings, group_start(found, logs), wish.group)
+            starts = {one.stream: one.start for one in found.streams if one.start is not None}
+            start = group_start(found, logs, await self._source.appended(starts))
+            await self._store.create(wish.as_, found.settings, start, wish.group)
             await self._view.look_again()
 
         wanted = Wish(kind="rewind", group=wish.group, to=wish.as_)

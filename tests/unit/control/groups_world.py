@@ -61,6 +61,9 @@ class InMemoryRewinds:
         self.looked.add(cut)
         return cut.group not in self.cut
 
+    async def appended(self, starts: Mapping[int, int]) -> Mapping[int, int]:
+        return {stream: 1_000 + start for stream, start in starts.items() if start > 0}
+
     async def is_unused(self, group: str) -> bool:
         return group not in self.used
 

@@ -53,7 +53,7 @@ async def test_a_dry_run_shows_each_start_and_why_it_is_lower(world: GroupsWorld
 
 async def test_a_rewind_makes_a_group_with_its_settings_and_start(world: GroupsWorld) -> None:
     """It has the followed group's settings but for those that were given; idle stays gap and lateness."""
-    world.rewinds.streams[1] = facts(oldest=40, number=52)
+    world.rewinds.streams[1] = facts(oldest=40, number=52, first=30)
     before = GroupSettings(gap_ms=1_000, idle_ms=301_000)
     await world.zookeeper.set(NAMES.group("default"), before.encode())
     await world.view.step()
@@ -68,7 +68,9 @@ async def test_a_rewind_makes_a_group_with_its_settings_and_start(world: GroupsW
     assert znode is not None
     assert start is not None
     assert parse_group_settings(znode.data) == GroupSettings(gap_ms=2_000, idle_ms=302_000)
-    assert parse_start(start.data) == GroupStart(follows="default", offsets={0: 0, 1: 0}, logs={1: 52})
+    assert parse_start(start.data) == GroupStart(
+        follows="default", offsets={0: 0, 1: 30}, logs={1: 52}, appended={1: 1_030}
+    )
     assert [(event.kind, event.what, event.why) for event in world.events] == [
         ("action", "rewind to default-2", "too short")
     ]
@@ -465,4 +467,4 @@ async def test_a_job_for_an_alias_works_for_its_group_from_its_start(world: Grou
     submission = submission_for(world.view, job, "default", {})
 
     assert (submission.job, submission.group, submission.settings.gap_ms) == (job, "default-2", 9)
-    assert submission.chain == [GroupStart(follows="default", offsets={0: 3, 1: 4})]
+    assert [(start.follows, start.offsets) for start in submission.chain] == [("default", {0: 3, 1: 4})]
