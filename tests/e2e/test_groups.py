@@ -18,6 +18,7 @@ import msgspec
 
 from tests.e2e.fleet import SETTINGS, Fleet, fleet, new_seed
 from tests.e2e.groups import kill, rewind, wrong_in
+from tests.e2e.seam_judge import ANEW, GONE, judge_key, log_of
 from tests.e2e.visits import Visits
 from tests.waiting import until
 
@@ -122,10 +123,21 @@ async def test_rewound_groups_under_kills_have_every_fragment_in_one_current_ses
         ] == [CHANGES[name]["max_session_fragments"] for name in CHANGES]
 
 
+def test_the_judge_knows_which_log_a_session_is_of() -> None:
+    """By the answer of control: null, and numbers of logs. What it does not name is of none."""
+    cuts = [{"stream": 0, "below": 5, "log": 7}, {"stream": 1, "below": None, "log": 0}]
+    rows = [(0, 7, 4), (0, 7, 5), (0, 0, 9), (0, 8, 1), (1, 0, 9), (1, 3, 0)]
+
+    found = [
+        log_of({"stream": stream, "log": log, "first_offset": first}, cuts) for stream, log, first in rows
+    ]
+
+    assert found == [ANEW, None, GONE, None, GONE, None]
+    assert log_of({"stream": 0}, None) == ANEW
+
+
 def test_the_judge_finds_a_fragment_that_is_missing_and_one_that_is_there_twice() -> None:
     """The judge can fail."""
-    from tests.e2e.seam_judge import judge_key
-
     log = [(n, {"id": f"i{n}"}) for n in range(4)]
     sessions = [
         {"first_offset": first, "last_offset": last, "data": [log[n][1] for n in range(first, last + 1)]}
