@@ -110,10 +110,10 @@ async def main(bootstrap: str, prefix: str, streams: int, lost: Logs) -> list[st
     for one in json.load(sys.stdin)["current"]:
         for record in await read(bootstrap, one["topic"]):
             session = json.loads(record.value)
-            which = log_of(session, one["cuts"])
-            if which is not None:
+            of_log = log_of(session, one["cuts"])
+            if of_log is not None:
                 counts[one["group"]] += 1
-                sessions[f"{which}stream {session['stream']}, {session['key']}"].append(session)
+                sessions[f"{of_log}stream {session['stream']}, {session['key']}"].append(session)
     wrong = [] if logs and counts else ["nothing was read"]
     if lost and not gone:
         wrong.append("no log is gone")
