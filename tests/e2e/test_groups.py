@@ -13,6 +13,7 @@ import signal
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -125,7 +126,10 @@ async def test_rewound_groups_under_kills_have_every_fragment_in_one_current_ses
 
 def test_the_judge_knows_which_log_a_session_is_of() -> None:
     """By the answer of control: null, and numbers of logs. What it does not name is of none."""
-    cuts = [{"stream": 0, "below": 5, "log": 7}, {"stream": 1, "below": None, "log": 0}]
+    cuts: list[dict[str, Any]] = [
+        {"stream": 0, "below": 5, "log": 7},
+        {"stream": 1, "below": None, "log": 0},
+    ]
     rows = [(0, 7, 4), (0, 7, 5), (0, 0, 9), (0, 8, 1), (1, 0, 9), (1, 3, 0)]
 
     found = [
