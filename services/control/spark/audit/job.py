@@ -130,7 +130,7 @@ def _open_sources(spark: SparkSession, request: RunRequest, part: Part) -> _Sour
     heads = asyncio.run(_heads(request, part))
     table = open_table(spark, request)
     topic = sessions_topic(spark, request, part)
-    seam = read_seam(spark, request)
+    seam = read_seam(spark, request, [stream for stream, head in heads.items() if head.log])
     return _Sources(heads, table, topic, fragments_topics(spark, request, part, seam), seam)
 
 
