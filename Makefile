@@ -28,8 +28,8 @@ test-browser: $(INSTALLED) ## Test agent and console in a real Chromium (Debian:
 	@$(BIN)/python -m pytest agent/tests tests/browser $(ARGS)
 
 pictures: $(INSTALLED) ## Renew the pictures of docs/console.md (Debian: chromium and chromium-driver)
-	@PICTURES="lake reports audit" $(BIN)/python -m pytest tests/browser/test_console_views.py $(ARGS)
-	@for picture in docs/console/*.png; do cp "build/console/$${picture##*/}" docs/console/; done
+	@PICTURES=1 $(BIN)/python -m pytest tests/browser/test_pictures.py $(ARGS)
+	@$(BIN)/python -m tests.browser.keep
 
 pictures-beside: $(INSTALLED) ## Lay the pictures of the console beside those in DESIGN=folder, in build/console/beside
 	@$(BIN)/python -m tests.browser.beside "$(DESIGN)"

@@ -28,6 +28,10 @@ from shared.model.routing import initial_table
 REFRESH_S = 0.5
 MOVES_PER_S = 0.5
 COMMIT_EVERY = 3
+DRAINED = 15
+"""Streams that a draining member hands over between two readings: one takes about 30 ms."""
+LEAVES_AFTER = 10
+"""Readings for which a drained member stays."""
 
 
 class SimulatedCluster:
@@ -56,6 +60,7 @@ class SimulatedCluster:
         self._rounds = 0
         self._pins = {streams // 2: self._owner[streams // 2]}
         self._draining: set[str] = set()
+        self._emptied: dict[str, int] = {}
         self._pause: PauseNode | None = None
 
     def __repr__(self) -> str:
@@ -76,7 +81,7 @@ class SimulatedCluster:
         self._pins = change(self._pins)
 
     async def drain(self, group: str, member: str, address: str, why: str) -> None:
-        """Lets a member hand over its streams, one in each reading, as a `MemberDrain`."""
+        """Lets a member hand over its streams, DRAINED in each reading, as a `MemberDrain`."""
         self._draining.add(member)
 
     async def undrain(self, group: str, member: str, address: str, why: str) -> None:
@@ -170,8 +175,23 @@ class SimulatedCluster:
             if self._rounds % COMMIT_EVERY == 0:
                 self._position[stream] += 300
                 self._seq[stream] += 1
+        if self._draining and self._drain():
+            return
         if len(self._members) > 1 and chance.random() < MOVES_PER_S * REFRESH_S:
             self._carry_out()
+
+    def _drain(self) -> bool:
+        """Hands over streams of draining members; False if they have none. Such a member leaves."""
+        owner = plan(self._view()).owner
+        held = [stream for stream, member in enumerate(self._owner) if member in self._draining]
+        for stream in held[:DRAINED]:
+            self._move(stream, owner[stream], why=f"{self._owner[stream]} is draining")
+        for member in self._draining - set(self._owner):
+            if self._rounds >= self._emptied.setdefault(member, self._rounds) + LEAVES_AFTER:
+                self._members.remove(member)
+                self._draining.remove(member)
+                del self._emptied[member]
+        return bool(held)
 
     def _carry_out(self) -> None:
         """Moves a stream to where the plan wants it, if there is one elsewhere."""
@@ -180,17 +200,12 @@ class SimulatedCluster:
             if self._owner[stream] != target:
                 self._move(stream, target)
                 return
-        for member in self._draining - set(self._owner):
-            self._members.remove(member)
-            self._draining.remove(member)
         stream = self._random.randrange(self._streams)
-        others = [
-            name for name in self._members if name not in self._draining and name != self._owner[stream]
-        ]
+        others = [one for one in self._members if one not in {self._owner[stream], *self._draining}]
         if others:
             self._move(stream, self._random.choice(others))
 
-    def _move(self, stream: int, target: str) -> None:
+    def _move(self, stream: int, target: str, why: str = "") -> None:
         source = self._owner[stream]
         self._owner[stream] = target
         self._epoch[stream] += 1
@@ -202,7 +217,7 @@ class SimulatedCluster:
             epoch=self._epoch[stream],
             source=source,
             target=target,
-            why=f"pinned to {target}",
+            why=why or f"pinned to {target}",
             sessions=self._open[stream],
             bytes=self._open[stream] * 5_300,
             copy_ms=round(self._random.uniform(20, 60), 1),

@@ -1,6 +1,7 @@
 """Control over a simulated cluster (`bench/simulated_cluster.py`).
 
-The service, its view and its pages are the real ones; only what it reads is made up. Run it with
+The service, its view, its look-out for problems and its pages are the real ones, and it asks members over
+HTTP; only what it reads is made up. Run it with
 `python -m bench.simulated_control PORT [STREAMS MEMBERS CHANGES_PER_S]` to look at the console.
 """
 
@@ -15,6 +16,7 @@ from pathlib import Path
 from bench.simulated_cluster import REFRESH_S, SimulatedCluster
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
+from services.control.ports import MemberSource
 from shared.model.names import Names
 from tests.unit.control.sources import InMemoryProducers
 
@@ -26,12 +28,12 @@ class Source:
         self.read = read
 
 
-def view_on(world: SimulatedCluster, feed: EventFeed) -> ClusterView:
+def view_on(world: SimulatedCluster, feed: EventFeed, members: MemberSource | None = None) -> ClusterView:
     """Control's view of the world; the feed's events are its ownership history."""
     return ClusterView(
         Source(world.read_cluster),  # type: ignore[arg-type]
         Source(world.read_offsets),  # type: ignore[arg-type]
-        Source(world.read_members),  # type: ignore[arg-type]
+        members or Source(world.read_members),  # type: ignore[arg-type]
         InMemoryProducers(),
         Names(),
         refresh_s=REFRESH_S,
@@ -45,7 +47,9 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
     import uvicorn
 
     from bench.simulated_lookup import SimulatedOwners, SimulatedRecords, write_lake
+    from bench.simulated_members import polled
     from bench.simulated_runs import SimulatedRunner
+    from services.control.adapters.http_members import HttpMembers, http_client
     from services.control.adapters.zookeeper_operations import ZooKeeperOperations
     from services.control.core.schedules import Schedule
     from services.control.http.console.routes import wall_ms
@@ -54,47 +58,56 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
     from services.control.live.garbage import keep_collections_short
     from services.control.live.history import History
     from services.control.live.operations import Operations
+    from services.control.live.problems import Problems
     from tests.fakes.coordinator import InMemoryZooKeeper, ZnodeStore
     from tests.unit.control.test_app import app_on
 
     feed = EventFeed()
     world = SimulatedCluster(streams, members, changes_per_s, feed)
-    view = view_on(world, feed)
-    await view.step()
-    actions = Actions(lambda _: None)
-    operations = Operations(
-        view,
-        Effects(view, world, world, world),
-        ZooKeeperOperations(InMemoryZooKeeper(ZnodeStore()), Names()),
-        actions,
-        timeout_s=120,
-        look_every_s=REFRESH_S,
-    )
-    history = History(view, list, lambda _: None, writer="simulated")
-    schedules = [Schedule(jobs=("lake", "reports"), every_s=900), Schedule(jobs=("audit",), every_s=21_600)]
-    with tempfile.TemporaryDirectory() as lake:
-        write_lake(Path(lake), streams)
-        app = app_on(
+    async with http_client() as http, polled(world, HttpMembers(http)) as faces:
+        view = view_on(world, feed, faces)
+        await view.step()
+        actions = Actions(lambda _: None)
+        operations = Operations(
             view,
-            feed,
-            SimulatedRunner(),
-            lake=lake,
-            owners=SimulatedOwners(),
-            records=SimulatedRecords(),
-            operations=operations,
-            actions=actions,
-            schedules=schedules,
-            now_ms=wall_ms,
-            history=history,
-            paint_s=REFRESH_S,
+            Effects(view, world, world, world),
+            ZooKeeperOperations(InMemoryZooKeeper(ZnodeStore()), Names()),
+            actions,
+            timeout_s=120,
+            look_every_s=REFRESH_S,
         )
-        keep_collections_short()
-        config = uvicorn.Config(app, "127.0.0.1", port, log_level="warning", lifespan="off", loop="uvloop")
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(view.run())
-            tasks.create_task(operations.run())
-            tasks.create_task(history.run())
-            await uvicorn.Server(config).serve()
+        history = History(view, list, lambda _: None, writer="simulated")
+        runner = SimulatedRunner()
+        problems = Problems(view, runner, list)
+        schedules = [
+            Schedule(jobs=("lake", "reports"), every_s=900),
+            Schedule(jobs=("audit",), every_s=21_600),
+        ]
+        with tempfile.TemporaryDirectory() as lake:
+            write_lake(Path(lake), streams)
+            app = app_on(
+                view,
+                feed,
+                runner,
+                lake=lake,
+                owners=SimulatedOwners(),
+                records=SimulatedRecords(),
+                operations=operations,
+                actions=actions,
+                schedules=schedules,
+                now_ms=wall_ms,
+                history=history,
+                problems=problems,
+                paint_s=REFRESH_S,
+            )
+            keep_collections_short()
+            config = uvicorn.Config(
+                app, "127.0.0.1", port, log_level="warning", lifespan="off", loop="uvloop"
+            )
+            async with asyncio.TaskGroup() as tasks:
+                for part in (view, operations, history, problems):
+                    tasks.create_task(part.run())
+                await uvicorn.Server(config).serve()
 
 
 def main(arguments: Sequence[str]) -> int:

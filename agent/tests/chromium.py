@@ -12,7 +12,7 @@ from selenium import webdriver
 from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.chrome.service import Service
 
-from agent.tests.pipeline import until
+from agent.tests.pipeline import DEADLINE_S, until
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 OPTIONS = (
@@ -74,11 +74,11 @@ class Tab:
         self.show()
         return self._driver.execute_script(script, *given)
 
-    def until(self, condition: str) -> None:
-        """Waits until a JavaScript expression is true."""
+    def until(self, condition: str, shown: str = "[window.events, window.baton && baton.counts]") -> None:
+        """Waits until a JavaScript expression is true. If it never is, the failure shows another one."""
         until(
             lambda: self.run(f"return !!({condition})"),
-            lambda: f"never: {condition}: {self.run('return [window.events, window.baton && baton.counts]')}",
+            lambda: f"never: {condition}: {self.run(f'return {shown}')}",
         )
 
     def until_loaded(self) -> None:
@@ -170,7 +170,7 @@ def browser(programs: Programs, **preferences: object) -> Iterator[Browser]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(programs.driver))
     try:
-        driver.set_script_timeout(30)
+        driver.set_script_timeout(DEADLINE_S)
         driver.set_page_load_timeout(60)
         yield Browser(driver)
     finally:

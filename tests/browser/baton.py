@@ -15,7 +15,8 @@ import httpx
 
 from agent.tests.pipeline import until
 from shared.model.names import Names
-from tests.browser import past, past_queues
+from tests.browser import burst, past, past_lake, past_queues
+from tests.browser.past_runs import SCHEDULES, PastRuns
 from tests.e2e.service import Service
 from tests.servers import free_port
 
@@ -30,7 +31,7 @@ LETTERS = 3
 """Items of the queue that are rejected."""
 LOAD, LOAD_EVERY_S = 5, 0.4
 """Sessions that the load sends at once, and how often."""
-JOB_S = 600.0
+STEADY_S = 600.0
 ANSWER_S = 60.0
 """A service may be starved for a while on a machine that runs other tests."""
 
@@ -51,7 +52,10 @@ class RunningBaton:
             "BATON_REFRESH_S": "0.1",
             "BATON_RUNS": str(home / "runs"),
             "BATON_LAKE": str(home / "lake"),
+            "BATON_SCHEDULES": SCHEDULES,
         }
+        self._lake = home / "lake" / namespace
+        self._runs = PastRuns(home / "runs", time.time_ns() // 1_000_000)
         self.services: dict[str, Service] = {}
         self.door = f"http://127.0.0.1:{free_port()}"
         self.url = f"http://127.0.0.1:{free_port()}"
@@ -61,9 +65,13 @@ class RunningBaton:
     @contextlib.contextmanager
     def running(self) -> Iterator[RunningBaton]:
         """Runs everything for the block; each visitor has an open session by then."""
+        now_ms, runs = time.time_ns() // 1_000_000, contextlib.ExitStack()
         try:
-            asyncio.run(past.write(self._kafka, self._names, STREAMS, time.time_ns() // 1_000_000))
-            asyncio.run(past_queues.write(self._kafka, self._names, QUEUE, time.time_ns() // 1_000_000))
+            asyncio.run(past.write(self._kafka, self._names, STREAMS, now_ms))
+            asyncio.run(past_queues.write(self._kafka, self._names, QUEUE, now_ms))
+            past_lake.write(self._lake, STREAMS, now_ms)
+            self._runs.write()
+            runs.enter_context(self._runs.under_way())
             self._start("producer", self.door)
             for member in range(MEMBERS):
                 self._start("consumer", f"http://127.0.0.1:{free_port()}", f"consumer-{member}")
@@ -76,6 +84,7 @@ class RunningBaton:
         finally:
             for service in reversed(self.services.values()):
                 service.end()
+            runs.close()
 
     def send(self, visitors: int) -> None:
         """Sends fragments of so many visitors, whose sessions stay open."""
@@ -151,28 +160,28 @@ class RunningBaton:
         url = f"http://127.0.0.1:{free_port()}"
         tokens = self._home / "tokens"
         tokens.write_text(f"{TOKEN} operate name=ann\n")
-        more = {"BATON_CONTROL_TOKENS_FILE": str(tokens), "BATON_RUNS": str(self._home / "locked-runs")}
+        more = {
+            "BATON_CONTROL_TOKENS_FILE": str(tokens),
+            "BATON_RUNS": str(self._home / "locked-runs"),
+            "BATON_SCHEDULES": "",
+        }
         try:
             self._start("control", url, name="locked", **more)
             yield url
         finally:
             self.services.pop("locked").end()
 
+    def burst(self, stream: int) -> contextlib.AbstractContextManager[None]:
+        """Gives one stream more than its owner can read, during the block."""
+        return burst.burst(self._kafka, self._names, STREAMS, stream)
+
     def until_steady(self) -> None:
         """Waits until the first burst of fragments has left the rates."""
         until(
-            lambda: self.streams()["totals"]["rate"] < STREAMS * 2 * past.RATE, self.streams, within_s=JOB_S
+            lambda: self.streams()["totals"]["rate"] < STREAMS * 2 * past.RATE,
+            self.streams,
+            within_s=STEADY_S,
         )
-
-    def run(self, job: str) -> None:
-        """Runs a job to its end. Fails unless it succeeds."""
-        run = httpx.post(f"{self.url}/jobs/{job}/runs", timeout=ANSWER_S).raise_for_status().json()
-
-        def look() -> Any:
-            return httpx.get(f"{self.url}/runs/{run['id']}", timeout=ANSWER_S).json()
-
-        until(lambda: look()["state"] in ("succeeded", "failed", "cancelled"), look, within_s=JOB_S)
-        assert look()["state"] == "succeeded", look()
 
     def streams(self) -> dict[str, Any]:
         """`GET /streams`."""

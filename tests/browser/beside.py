@@ -18,11 +18,12 @@ VIEWS: Final = {
     "1-": "overview-dark-1440",
     "2-": "overview-light-2560",
     "3-": "ownership-dark-1440",
+    "4-": "large-dark-2560",
     "5-": "stream-light-1440",
     "6-": "movements-dark-1440",
     "7-": "sessions-light-1440",
     "8-": "jobs-light-1440",
-    "9-": "drain-light-1440",
+    "9-": "follow-dark-1440",
 }
 
 

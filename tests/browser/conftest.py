@@ -9,6 +9,7 @@ import pytest
 
 from agent.tests import chromium
 from agent.tests.chromium import Browser, find_programs
+from bench.console import control
 from tests.browser.baton import RunningBaton
 from tests.browser.page import Page
 
@@ -53,3 +54,20 @@ def locked_page(_browser: Browser, baton: RunningBaton) -> Iterator[Page]:
         yield one
         one.check()
         _browser.close_tabs()
+
+
+@pytest.fixture(scope="module")
+def large() -> Iterator[str]:
+    """The URL of control over a simulated cluster of 1,000 streams on 50 members."""
+    with control() as (_, port):
+        yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture
+def map_page(_browser: Browser, large: str) -> Iterator[Page]:
+    """A tab on it, with the same demands as on any other page."""
+    _browser.complaints()
+    page = Page(_browser, large)
+    yield page
+    page.check()
+    _browser.close_tabs()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import os
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +16,41 @@ PICTURES = Path(__file__).parents[2] / "build" / "console"
 SIZES = ((360, 780), (720, 1024), (1440, 900), (2560, 1440))
 THEMES = ("dark", "light")
 MOST_TABS = 60
+LISTEN = """
+    window.seen = { readings: 0, said: [] };
+    document.addEventListener("reading", () => { seen.readings += 1; }, true);
+    new MutationObserver(() => {
+      const text = document.querySelector("#announce")?.textContent;
+      if (text && text !== seen.said.at(-1)) seen.said.push(text);
+    }).observe(document, { childList: true, subtree: true, characterData: true });
+"""
+"""Runs before the scripts of each page: counts readings, and keeps all that screen readers hear."""
+SHOWN = """[location.href, document.title, document.querySelector("[data-live=state]")?.dataset.name,
+    window.seen, document.querySelector("main")?.innerText.slice(0, 1500)]"""
+"""What a test that waits in vain says of the page."""
+OUTSIDE = """
+    const wide = document.documentElement.clientWidth, found = [];
+    // what lies in a region that scrolls is reached by scrolling it
+    const scrolls = (element) => element.parentElement?.closest(".scroll, .mapbox, .bar nav, pre");
+    const look = (element, box, text) => {
+      if (box.width < 2 || box.height < 2 || (box.left > -0.5 && box.right < wide + 0.5)) return;
+      const name = element.localName + [...element.classList].map((one) => "." + one).join("");
+      const [left, right] = [box.left, box.right].map(Math.round);
+      found.push(`${name} from ${left} to ${right}: ${text.trim().slice(0, 60)}`);
+    };
+    const range = document.createRange();
+    for (const element of document.querySelectorAll("header, header *, main *, footer, footer *")) {
+      if (scrolls(element) || !element.checkVisibility({ visibilityProperty: true })) continue;
+      look(element, element.getBoundingClientRect(), element.textContent);
+      for (const node of element.childNodes)
+        if (node.nodeType === Node.TEXT_NODE && node.textContent.trim()) {
+          range.selectNode(node);
+          for (const box of range.getClientRects()) look(element, box, node.textContent);
+        }
+    }
+    return found;
+"""
+"""The elements and texts of which a part lies outside of the window, where nobody can see it."""
 
 
 class Page:
@@ -26,26 +62,35 @@ class Page:
         self._tab: Tab | None = None
 
     def go(self, path: str, state: str = "Live") -> None:
-        """Opens a view; returns once it is live, or in another state."""
+        """Opens a view; returns once it has heard from control, or is in another state than live."""
         self.visit(path)
         self.until(f"document.querySelector('[data-live=state]')?.dataset.name === '{state}'")
+        if state == "Live":
+            # a page says so from the start, before it is connected
+            self.until("seen.readings > 0")
 
     def visit(self, path: str) -> None:
         """Opens a page that need not be one of the console's views."""
         if self._tab is None:
-            self._tab = self._browser.open(self._url + path)
-        else:
-            self._tab.go(self._url + path)
+            self._tab = self._browser.open("about:blank")
+            self._browser.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": LISTEN})
+        self._tab.go(self._url + path)
 
     def run(self, script: str, *given: object) -> Any:
         """The result of the script."""
         assert self._tab is not None
         return self._tab.run(script, *given)
 
+    def run_async(self, script: str, *given: object) -> Any:
+        """What the script passes to its last argument."""
+        assert self._tab is not None
+        self._tab.show()
+        return self._browser.driver.execute_async_script(script, *given)
+
     def until(self, condition: str) -> None:
         """Waits until a JavaScript expression is true."""
         assert self._tab is not None
-        self._tab.until(condition)
+        self._tab.until(condition, SHOWN)
 
     def text(self, selector: str) -> str:
         """The visible text of the first element."""
@@ -79,34 +124,37 @@ class Page:
         """Writes into a field."""
         self.run("document.querySelector(arguments[0]).value = arguments[1]", selector, text)
 
-    def wear(self, theme: str, width: int, height: int) -> None:
-        """Gives the window a size, and the system a theme."""
+    def wear(self, theme: str, width: int, height: int, *, calm: bool = False) -> None:
+        """Gives the window a size, and the system a theme. `calm`: its owner wants little motion."""
         driver = self._browser.driver
         assert self._tab is not None
         self._tab.show()
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        features = [{"name": "prefers-color-scheme", "value": theme}]
+        features = [
+            {"name": "prefers-color-scheme", "value": theme},
+            {"name": "prefers-reduced-motion", "value": "reduce" if calm else "no-preference"},
+        ]
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
         assert not self.run("return document.documentElement.dataset.theme"), "the page wears a chosen theme"
 
-    def width(self) -> int:
-        """How wide the page is, in pixels."""
-        width: int = self.run("return document.documentElement.scrollWidth")
-        return width
+    def outside(self) -> list[str]:
+        """What sticks out of the window, but for what lies in a region that scrolls by itself."""
+        found: list[str] = self.run(OUTSIDE)
+        return found
 
     def faults(self) -> list[str]:
         """What axe finds: each fault with the elements that have it."""
         if not self.run("return !!window.axe"):
             self._browser.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": AXE})
-        found = self._browser.driver.execute_async_script(
-            "const done = arguments[0]; axe.run().then((result) => done(result.violations))"
-        )
+        found = self.run_async("axe.run().then((result) => arguments[0](result.violations))")
         return [f"{one['id']}: {[node['html'][:160] for node in one['nodes'][:3]]}" for one in found]
 
     def picture(self, name: str) -> None:
-        """Keeps a picture of what is shown, as build/console/NAME.png."""
+        """Keeps a picture of what is shown, as build/console/NAME.png, for `make pictures` alone."""
+        if not os.environ.get("PICTURES"):
+            return
         PICTURES.mkdir(parents=True, exist_ok=True)
         shot = self._browser.driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
         (PICTURES / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))

@@ -22,7 +22,10 @@ from tests.servers import free_port_offset
 from tests.waiting import DEADLINE_S
 
 EXACT = "missing 0, extra 0, different 0"
-MOVED = r"  (handed over \d+ streams?, |\d+ streams? had to replay)"
+MOVED = re.compile(
+    r"\n  handed over (?P<streams>\d+) streams?, (?P<sessions>[\d,]+) open sessions, [^;]*; "
+    r"the (?:longest )?pause was [\d.]+ ms(?:; (?P<replayed>\d+) streams? had to replay)?\n"
+)
 
 
 async def test_a_demo_is_exact_and_stays_until_it_is_stopped(tmp_path: Path) -> None:
@@ -42,17 +45,18 @@ async def test_a_demo_is_exact_and_stays_until_it_is_stopped(tmp_path: Path) -> 
 
     assert (down, process.returncode, err) == (0, 0, b"")
     assert (group["totals"]["sessions"] > 0, group["totals"]["open_sessions"]) == (True, 0)
-    # the plan may exchange streams, and on a busy machine one may have to replay
-    assert re.search(rf"moving stream \d+ to consumer-0, live\n{MOVED}", out), out
+    streams, sessions, replayed = moved_after(r"moving stream \d+ to consumer-0, live", out)
+    assert sessions > 0, out
+    # on a busy machine a stream that the plan gives in exchange may have to replay; this one may not
+    assert replayed == 0 or (streams, replayed) == (1, 1), out
     assert "killing consumer-1 with SIGKILL" in out
     assert "consumer-1 died (SIGKILL)" in out
     assert re.search(r"replayed 8 streams with \d+ open sessions; the last was open again after", out), out
-    assert re.search(rf"consumer-1 is back, .*\n{MOVED}", out), out
-    assert re.search(rf"draining consumer-2\n{MOVED}", out), out
+    assert moved_after(r"consumer-1 is back, .*", out)
     # the log is held back meanwhile, so its sessions are open
-    carried = re.findall(r"(\d+) open sessions", out)
-    assert len(carried) == 4, out
-    assert any(map(int, carried)), out
+    streams, sessions, replayed = moved_after(r"draining consumer-2", out)
+    assert sessions > 0, out
+    assert replayed < streams, out
     assert f"audit: {EXACT}" in out
     assert f"truth: {EXACT}" in out
     assert "Everything is exact" in out
@@ -116,6 +120,13 @@ async def test_a_demo_does_not_mix_with_other_data(tmp_path: Path) -> None:
 
     assert (code, out) == (ExitCode.REFUSED, "")
     assert "is not empty" in err
+
+
+def moved_after(step: str, out: str) -> tuple[int, int, int]:
+    """What a step of the demo moved: streams handed over, their open sessions, streams that replayed."""
+    found = re.search(step + MOVED.pattern, out)
+    assert found, out
+    return int(found["streams"]), int(found["sessions"].replace(",", "")), int(found["replayed"] or 0)
 
 
 async def demo(folder: Path, offset: int, *arguments: str) -> tuple[int, str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -44,6 +45,18 @@ needs_promtool = pytest.mark.skipif(
     shutil.which("promtool") is None,
     reason="promtool is not installed: `bash .ci/promtool`, or Debian's package `prometheus`",
 )
+
+
+def test_ci_has_promtool_where_it_can_install_it() -> None:
+    """In CI the tests below may be skipped only where `.ci/promtool` has no way to install it."""
+    if os.environ.get("CI") != "true":
+        pytest.skip("only CI must have promtool")
+
+    answer = subprocess.run(
+        ["bash", ".ci/promtool", "--check"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
 @functools.cache

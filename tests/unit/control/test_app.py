@@ -165,6 +165,7 @@ def app_on(
     records: RecordSource | None = None,
     history: History | None = None,
     queues: Queues | None = None,
+    problems: Problems | None = None,
     paint_s: float = 0.01,
 ) -> FastAPI:
     """The app on a view and a feed; `operations` may be those of another world."""
@@ -177,7 +178,7 @@ def app_on(
     queues = queues or Queues(None, actions or spare.actions)
     queue_hours = QueueHours(queues, lambda _: None, writer="here")
     queue_hours.step()
-    problems = Problems(view, runner, list, queues=queues.known)
+    problems = problems or Problems(view, runner, list, queues=queues.known)
     parts = Parts(
         view=view,
         feed=feed,

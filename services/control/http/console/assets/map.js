@@ -21,17 +21,31 @@
   const pauses = new Map(); // stream -> ms, of the newest handovers
 
   document.addEventListener("baton:beads", ({ detail }) => {
-    const moved = [];
+    const before = boxesBefore(detail), moved = [];
     for (const [stream, bead] of Object.entries(detail)) placeBead(stream, bead, moved);
-    if (moved.length) showMoves(moved);
+    for (const move of moved) move.before = before.get(move.bead);
+    if (moved.length) showMoves(moved, before);
     countSteps();
   });
+
+  const rowOf = (member) => $(`[data-member="${CSS.escape(member)}"]`, map);
+
+  // where the beads stand in every row that gives or gets one, before any of them moves
+  function boxesBefore(readings) {
+    const rows = new Set();
+    for (const [stream, [member]] of Object.entries(readings)) {
+      const row = beadOf(stream)?.closest("[data-member]");
+      if (row && member !== null && row.dataset.member !== member) rows.add(row).add(rowOf(member));
+    }
+    rows.delete(null);
+    return new Map([...rows].flatMap((row) => all(".bead", row)).map((bead) => [bead, bead.getBoundingClientRect()]));
+  }
 
   function placeBead(stream, [member, step, status, isMoving, isPinned, text, words], moved) {
     const bead = beadOf(stream);
     if (!bead) return;
-    const chosen = bead.classList.contains("chosen") ? " chosen" : "";
-    bead.className = `bead ${kind}${step < 0 ? "x" : step}${isMoving ? " moving" : ""}${isPinned ? " pinned" : ""}${chosen}`;
+    const kept = ["chosen", "arrived"].map((name) => (bead.classList.contains(name) ? " " + name : "")).join("");
+    bead.className = `bead ${kind}${step < 0 ? "x" : step}${isMoving ? " moving" : ""}${isPinned ? " pinned" : ""}${kept}`;
     bead.setAttribute("aria-label", words);
     setText($("span", bead), text);
     $(".i", bead)?.remove();
@@ -44,12 +58,11 @@
     // between two owners a stream has none for a moment: that is no loss yet
     if (member === null) losing.set(stream, setTimeout(drawAnew, LOST_MS));
     if (member === null) return bead.classList.add("moving");
-    const target = $(`[data-member="${CSS.escape(member)}"]`, map);
+    const target = rowOf(member);
     if (!target) return drawAnew();
-    const before = bead.getBoundingClientRect();
     if (map.dataset.map === "wires") $(`[data-w="${stream}"]`, target).append(bead);
     else insertByNumber(bead, target);
-    moved.push({ stream, bead, before });
+    moved.push({ stream, bead, donor: row.dataset.member });
   }
 
   const drawAnew = () => document.dispatchEvent(new Event("baton:lost"));
@@ -69,73 +82,128 @@
     beads.insertBefore(cell, next ? next.parentElement : null);
   }
 
-  // ---- moves ----
+  // ---- moves: a bead slides, its neighbours close up; of many at once each donor gets one tag ----
   const MOST_SLIDES = 12;
-  const SHOWN_MS = 4000;
+  const SHOWN_MS = 4000, FADE_MS = 400;
+  const MOVE = { duration: map.dataset.map === "pushed" ? 520 : 420, easing: "cubic-bezier(.3,0,.15,1)" };
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
-  function showMoves(moved) {
+  function showMoves(moved, before) {
     toSay.push(...moved);
     announce("moves", () => inWords(toSay.splice(0)));
-    const slides = moved.length <= MOST_SLIDES && !calm.matches;
-    for (const move of moved) {
-      if (slides) slide(move);
-      ring(move);
-    }
+    const movers = new Set(moved.map((move) => move.bead));
+    if (map.dataset.map === "pushed" && !calm.matches)
+      for (const [bead, stood] of before) if (!movers.has(bead)) glide(bead, stood);
+    if (moved.length > MOST_SLIDES) return showCrowd(moved);
+    for (const move of moved) { ring(move); slide(move); }
+  }
+
+  // where it stands, or will when it has arrived
+  function placeOf(bead) {
+    const { left, top, width, height } = bead.getBoundingClientRect();
+    const { e, f } = new DOMMatrixReadOnly(getComputedStyle(bead).transform);
+    return { left: left - e, top: top - f, width, height };
+  }
+
+  function glide(bead, before) {
+    const after = placeOf(bead);
+    const dx = before.left - after.left, dy = before.top - after.top;
+    if (dx || dy) bead.animate([{ transform: `translate(${dx}px, ${dy}px)` }, { transform: "none" }], MOVE);
+    return after;
   }
 
   function slide({ bead, before }) {
-    const after = bead.getBoundingClientRect();
-    const dx = before.left - after.left, dy = before.top - after.top;
-    const ghost = document.createElement("span");
-    ghost.className = "ghost";
-    place(ghost, before);
-    $("#main").append(ghost);
-    setTimeout(() => ghost.remove(), SHOWN_MS);
-    bead.animate([{ transform: `translate(${dx}px, ${dy}px)` }, { transform: "none" }],
-      { duration: 420, easing: "cubic-bezier(.3,0,.15,1)" });
+    show("ghost", before);
+    if (calm.matches) return;
+    const after = glide(bead, before);
+    const dx = after.left - before.left, dy = after.top - before.top;
+    const turn = `rotate(${Math.atan2(dy, dx)}rad)`;
+    const trail = show("trail", { left: before.left + before.width / 2, top: before.top + before.height / 2, width: Math.hypot(dx, dy), height: 2 });
+    trail.style.transform = turn;
+    trail.animate([{ transform: `${turn} scaleX(0)` }, { transform: turn }], MOVE);
+  }
+
+  const crowds = new Map(); // stream -> the tag of its donor
+  function showCrowd(moved) {
+    const tags = new Map();
+    for (const { stream, bead, donor, before } of moved) {
+      if (!calm.matches) bead.animate([{ opacity: 0 }, { opacity: 1 }], MOVE);
+      outline(bead);
+      if (!tags.has(donor)) tags.set(donor, { flag: show("flag", before), streams: [] });
+      const tag = tags.get(donor);
+      tag.streams.push(stream);
+      crowds.set(Number(stream), tag);
+      setTimeout(() => crowds.delete(Number(stream)), SHOWN_MS);
+    }
+    tags.forEach(writeTag);
+  }
+
+  function writeTag({ flag, streams }) {
+    const longest = longestOf(streams);
+    const many = `${streams.length} ${streams.length === 1 ? "stream" : "streams"}`;
+    flag.textContent = longest === null ? many : `${many}, up to ${spanText(longest)}`;
+    keepInside(flag);
+  }
+
+  function outline(bead) {
+    bead.classList.add("arrived");
+    setTimeout(() => bead.classList.remove("arrived"), SHOWN_MS + FADE_MS);
   }
 
   function ring({ stream, bead }) {
-    bead.classList.add("arrived");
-    setTimeout(() => bead.classList.remove("arrived"), SHOWN_MS);
+    outline(bead);
     const pause = pauses.get(Number(stream));
     if (pause === undefined) return;
-    const flag = document.createElement("span");
-    flag.className = "flag";
+    const { left, top, width } = placeOf(bead);
+    const flag = show("flag", { left: left + width + 6, top: top + 6 });
     flag.textContent = spanText(pause);
-    const box = bead.getBoundingClientRect();
-    $("#main").append(flag);
-    const left = Math.min(box.right + 6, document.documentElement.clientWidth - flag.offsetWidth - 4);
-    place(flag, { left, top: box.top + 6 });
-    setTimeout(() => flag.remove(), SHOWN_MS);
+    keepInside(flag);
   }
 
-  function place(element, { left, top, width, height }) {
-    element.style.left = left + scrollX + "px";
-    element.style.top = top + scrollY + "px";
-    if (width) { element.style.width = width + "px"; element.style.height = height + "px"; }
+  // draws something over the map for a while; it scrolls with the map
+  const box = map.parentElement;
+  function show(name, { left, top, width, height }) {
+    const made = document.createElement("span"), at = box.getBoundingClientRect();
+    made.className = name;
+    made.style.left = left - at.left + box.scrollLeft + "px";
+    made.style.top = top - at.top + "px";
+    if (name !== "flag") { made.style.width = width + "px"; made.style.height = height + "px"; }
+    box.append(made);
+    setTimeout(() => made.remove(), SHOWN_MS + FADE_MS);
+    return made;
+  }
+  addEventListener("resize", () => all(".ghost, .trail, .flag", box).forEach((one) => one.remove()));
+
+  function keepInside(flag) {
+    const over = parseFloat(flag.style.left) + flag.offsetWidth - map.offsetWidth;
+    flag.style.left = Math.max(0, parseFloat(flag.style.left) - Math.max(0, over)) + "px";
   }
 
   const spanText = (ms) => (ms < 1000 ? Math.round(ms) + " ms" : (ms / 1000).toFixed(2) + " s");
 
+  function longestOf(streams) {
+    const known = streams.map((stream) => pauses.get(Number(stream))).filter((ms) => ms !== undefined);
+    return known.length ? Math.max(...known) : null;
+  }
+
   const toSay = [];
   function inWords(moved) {
     const numbers = [...new Set(moved.map((move) => move.stream))];
-    const known = numbers.map((stream) => pauses.get(Number(stream))).filter((ms) => ms !== undefined);
+    const longest = longestOf(numbers);
     const who = numbers.length > 5 ? `${numbers.length} streams` : numbers.length > 1
       ? `Streams ${numbers.slice(0, -1).join(", ")} and ${numbers.at(-1)}` : `Stream ${numbers[0]}`;
-    return `${who} moved${known.length ? `, longest pause ${spanText(Math.max(...known))}` : ""}`;
+    return `${who} moved${longest === null ? "" : `, longest pause ${spanText(longest)}`}`;
   }
 
   feed?.addEventListener("event", ({ detail }) => {
     const event = JSON.parse(detail.data);
-    if (event.kind !== "handover" || event.pause_ms === undefined) return;
+    if (!["handover", "takeover"].includes(event.kind) || event.pause_ms === undefined) return;
     pauses.set(event.stream, event.pause_ms);
     setTimeout(() => pauses.delete(event.stream), 10000);
     const bead = beadOf(event.stream);
     // the recipient reports the pause after its first record, so the bead has often arrived before
-    if (bead && ownerOf(bead) === event.to) ring({ stream: event.stream, bead });
+    if (crowds.has(event.stream)) writeTag(crowds.get(event.stream));
+    else if (bead && ownerOf(bead) === (event.to || event.member)) ring({ stream: event.stream, bead });
   });
 
   // ---- find, and the legend ----
@@ -176,7 +244,8 @@
     tip.hidden = false;
     const box = bead.getBoundingClientRect();
     const left = Math.max(8, Math.min(box.left, innerWidth - tip.offsetWidth - 8));
-    place(tip, { left, top: box.bottom + 8 });
+    tip.style.left = left + scrollX + "px";
+    tip.style.top = box.bottom + 8 + scrollY + "px";
   }
 
   // what the table of the page says of the stream

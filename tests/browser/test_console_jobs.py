@@ -1,0 +1,78 @@
+"""What runs and a lake let the console show: the verdict, a report with its tables, finished sessions."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.simulated_runs import HOURS
+from tests.browser.page import Page
+from tests.browser.past_lake import EACH
+from tests.browser.past_runs import LOST, SOUND, UNDER_WAY, UNSOUND
+
+READ = """
+    const [link, done] = [document.querySelector(arguments[0]), arguments[1]];
+    fetch(link.href).then((answer) => answer.arrayBuffer())
+      .then((read) => done([link.download, Array.from(new Uint8Array(read))]));
+"""
+
+
+def test_the_verdict_of_the_last_audit_stands_large_over_the_jobs(page: Page) -> None:
+    """Its three numbers beside it; an older audit that found something says what on its own page."""
+    page.go("/console/jobs")
+    assert page.text("h2.large") == "Sound. Exactly once, proven."
+    assert page.text(".three").split() == ["0", "missing", "0", "extra", "0", "different"]
+    assert "recomputed 1,842,310 sessions from 22,107,940 fragments" in page.text(".verdict")
+    size = "return parseFloat(getComputedStyle(document.querySelector(arguments[0])).fontSize)"
+    assert [page.run(size, one) for one in ("h2.large", ".three dd")] == [36, 48]
+
+    page.go(f"/console/runs/{UNSOUND}")
+    assert page.text("h2.large") == "Not sound: 3 sessions are missing."
+    assert page.text("[aria-label='Examples of what differs'] tbody").count("not delivered") == 3
+    page.go("/")
+    assert page.run("return document.querySelector(arguments[0]).innerText", f"a[href$='{SOUND}']")
+
+
+def test_a_run_shows_its_progress_its_error_and_the_end_of_its_log(page: Page) -> None:
+    """The one under way has a bar; the one whose driver died says so in the list, and links to its log."""
+    page.go("/console/jobs")
+    bar = f"li[data-work='{UNDER_WAY}'] [role=progressbar]"
+    assert page.run("return document.querySelector(arguments[0]).ariaValueNow", bar) == "66"
+    assert "132 of 200 tasks, 4 active" in page.text(f"li[data-work='{UNDER_WAY}']")
+    assert "DriverLost" in page.text(f"tr[data-work='{LOST}']")
+    page.click(f"tr[data-work='{LOST}'] .prose a")
+    page.until(f"location.pathname === '/console/runs/{LOST}' && document.querySelector('#log')")
+    assert "failed after 9" in page.text(".lead")
+    assert page.text("pre.log").rstrip().endswith("finished task 39")
+
+
+def test_a_report_is_drawn_and_its_table_can_be_taken_along(page: Page) -> None:
+    """Four charts, a table of every hour, and the same rows as CSV and as Parquet."""
+    page.go("/console/reports")
+    bars = "return document.querySelectorAll('.charts section:first-child rect').length"
+    assert page.run(bars) == HOURS
+    assert page.run("return document.querySelectorAll('.charts rect.sofar').length") == 1
+    assert page.run("return document.querySelectorAll('.charts polyline').length") == 3
+    assert page.run("return document.querySelectorAll('[aria-label=\"By hour\"] tbody tr').length") == HOURS
+
+    name, text = page.run_async(READ, "a[href*='format=csv']")
+    rows = list(csv.DictReader(io.StringIO(bytes(text).decode())))
+    assert (name, len(rows), rows[0]["period"]) == ("periods.csv", HOURS, "hour")
+    name, packed = page.run_async(READ, "a[href*='format=parquet']")
+    table = pq.read_table(pa.BufferReader(bytes(packed)))
+    assert (name, table.num_rows) == ("periods.parquet", HOURS)
+    assert {str(row) for row in table.column("sessions").to_pylist()} == {row["sessions"] for row in rows}
+
+
+def test_the_finished_sessions_of_a_key_are_found_in_the_lake(page: Page) -> None:
+    """Each leads to its own page with its fragments."""
+    page.go("/console/sessions?find=visitor-3")
+    rows = "[aria-label='Finished sessions'] tbody tr"
+    assert page.run("return document.querySelectorAll(arguments[0]).length", rows) == EACH
+    page.click(f"{rows} a")
+    page.until("document.querySelector('.chain')?.innerText.startsWith('session ')")
+    assert "key visitor-3" in page.text(".chain")
+    assert '"key":"visitor-3"' in page.text("[aria-label=Fragments]")

@@ -1,0 +1,82 @@
+"""1,000 streams on 50 members in the browser: the map fits every screen, and moves are seen, one or many.
+
+Control is the real one over a simulated cluster that changes 200 streams a second and moves one every 2 s.
+"""
+
+from __future__ import annotations
+
+import httpx
+
+from bench.console import MEMBERS, STREAMS
+from tests.browser.page import SIZES, Page
+
+OWNERSHIP = "/console/ownership"
+SHOWN_MS = 4000
+WATCH = """
+    window.drawn = [];
+    window.lasted = [];
+    const born = new Map();
+    new MutationObserver((changes) => {
+      for (const { addedNodes, removedNodes } of changes) {
+        for (const one of addedNodes) { drawn.push(one.className); born.set(one, performance.now()); }
+        for (const one of removedNodes) lasted.push(performance.now() - born.get(one));
+      }
+    }).observe(document.querySelector(".mapbox"), { childList: true });
+    window.glided = [];
+    const animate = Element.prototype.animate;
+    Element.prototype.animate = function (frames, how) {
+      glided.push([this.className.split(" ")[0], how.duration, Object.keys(frames[0])[0]]);
+      return animate.call(this, frames, how);
+    };
+"""
+"""Keeps what is drawn over the map, for how many ms, and what is animated: kind, length in ms, property."""
+COUNT = "return document.querySelectorAll(arguments[0]).length"
+
+
+def test_a_map_of_a_thousand_streams_fits_every_screen(map_page: Page) -> None:
+    """All beads are there. axe takes long, so it looks at the smallest size and at the largest one."""
+    map_page.go(OWNERSHIP)
+    assert map_page.run(COUNT, ".pushed .bead") == STREAMS
+    assert map_page.run(COUNT, ".pushed .row[data-member]:not(.nobody)") == MEMBERS
+    for width, height in SIZES:
+        theme = "light" if width < 1000 else "dark"
+        map_page.wear(theme, width, height)
+        assert map_page.outside() == [], width
+        if (width, height) in (SIZES[0], SIZES[-1]):
+            assert map_page.faults() == [], width
+        map_page.picture(f"large-{theme}-{width}")
+
+
+def test_a_move_on_a_large_map_is_seen_moving(map_page: Page) -> None:
+    """It slides, its neighbours close up, and what was drawn for it is gone after four seconds."""
+    map_page.go(OWNERSHIP)
+    map_page.run(WATCH)
+    map_page.until("['ghost', 'trail', 'flag'].every((one) => drawn.includes(one))")
+    map_page.until("seen.said.some((text) => /^Streams? .* moved, longest pause \\d+ ms$/.test(text))")
+    glided = map_page.run("return glided")
+    assert ["trail", 520, "transform"] in glided
+    assert glided.count(["bead", 520, "transform"]) > glided.count(["trail", 520, "transform"]), "neighbours"
+    map_page.until("lasted.length")
+    assert min(map_page.run("return lasted")) >= SHOWN_MS
+
+
+def test_a_move_is_seen_by_those_who_want_no_motion(map_page: Page) -> None:
+    """It has its ring, the place that it left, and its tag; nothing is animated."""
+    map_page.go(OWNERSHIP)
+    map_page.wear("dark", 1440, 900, calm=True)
+    map_page.run(WATCH)
+    map_page.until("drawn.includes('ghost') && drawn.includes('flag') && document.querySelector('.arrived')")
+    assert "trail" not in map_page.run("return drawn")
+    assert map_page.run("return [glided.length, document.getAnimations().length]") == [0, 0]
+
+
+def test_many_moves_at_once_fade_with_one_tag_for_each_donor(map_page: Page, large: str) -> None:
+    """A draining member hands over its streams; no bead slides, and the tag says how many and how long."""
+    map_page.go(OWNERSHIP)
+    map_page.run(WATCH)
+    httpx.post(f"{large}/operations", json={"kind": "drain", "member": "edge-07"}).raise_for_status()
+    tags = "[...document.querySelectorAll('.flag')].map((flag) => flag.textContent)"
+    tag = f"{tags}.find((text) => /^\\d\\d streams, up to \\d+ ms$/.test(text))"
+    map_page.until(tag)
+    assert map_page.run(COUNT, ".bead.arrived") >= 15
+    assert ["bead", 520, "opacity"] in map_page.run("return glided")
