@@ -172,7 +172,10 @@ async def test_a_control_killed_right_before_the_start_of_a_driver_leaves_a_run_
     def die(*_: object, **__: object) -> None:
         raise Killed
 
-    monkeypatch.setattr(*((DriverFolder, "give") if is_warm else (SparkDrivers, "start")), die)
+    if is_warm:
+        monkeypatch.setattr(DriverFolder, "give", die)
+    else:
+        monkeypatch.setattr(SparkDrivers, "start", die)
     with pytest.raises(Killed):
         await bench.start("$.hang")
     monkeypatch.undo()

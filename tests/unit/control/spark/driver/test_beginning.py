@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from services.control.spark.driver import __main__ as driver
+from services.control.spark.driver.folder import DriverFolder
 from services.control.spark.request import RunRequest
 from shared.model.group import GroupSettings
 
@@ -55,7 +56,7 @@ def test_a_run_has_begun_before_it_waits_for_its_lock(
 
 def test_control_sees_in_the_folder_how_far_the_driver_is(tmp_path: Path) -> None:
     """And finds there which runs it was given, whether or not the driver has noticed."""
-    folder = driver.DriverFolder(tmp_path)
+    folder = DriverFolder(tmp_path)
     folder.work_on("r1")
     before = folder.phase()
     folder.work_on("r1", has_begun=True)
