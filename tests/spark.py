@@ -106,7 +106,12 @@ class Pipeline:
             for key, offset in sorted(self.covered.get(stream, {}).items(), key=lambda item: item[1]):
                 assembler.covered.cover(key, Covered(offset=offset))
             records = await records_of(self.kafka, self.names.fragments(stream))
-            done = assembler.feed([one for one in records if one.offset >= start]) + assembler.close_due()
+            done: list[Closed] = []
+            # what one record closes comes in parts: as long as more is left, its offset is the position
+            while left := [one for one in records if one.offset >= assembler.position]:
+                done += assembler.feed(left)
+            while more := assembler.close_due():
+                done += more
             closed += [self._session(stream, one, log) for one in done]
             positions[stream] = assembler.position
         return closed, positions
