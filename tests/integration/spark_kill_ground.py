@@ -161,8 +161,10 @@ async def control_here(
     )
     async with httpx.AsyncClient(timeout=LIMIT_S) as http:
         control = Control(home, pipeline.kafka, zookeeper, pipeline.namespace, http, **where)
-        yield ControlHere(control, cluster)
-        await control.runner.stop()
+        try:
+            yield ControlHere(control, cluster)
+        finally:
+            await control.runner.stop()
 
 
 @contextlib.asynccontextmanager
@@ -180,8 +182,11 @@ async def control_as_process(
     control = ControlProcess(home, pipeline.kafka, zookeeper, pipeline.namespace)
     async with control.http:
         control.start()
-        yield ControlAsProcess(control, home)
-        assert await control.stop() == 0
+        try:
+            yield ControlAsProcess(control, home)
+        finally:
+            stopped = await control.stop()
+    assert stopped == 0
 
 
 class Moments:
