@@ -69,8 +69,8 @@ chaos: $(INSTALLED) ## Inject faults for half an hour under load, then check the
 chaos-cluster: $(INSTALLED) ## The same on three brokers and three ZooKeeper servers, one of them away again and again
 	@$(if $(SEED),BATON_TEST_SEED=$(SEED)) $(BIN)/python -m pytest --soak -m soak -s --basetemp=build/chaos-cluster tests/e2e/test_chaos_cluster.py $(ARGS)
 
-kill-matrix: $(INSTALLED) ## Kill Spark's drivers and control at every moment of every job, and reports after each commit
-	@$(BIN)/python -m pytest --soak -s tests/integration/test_spark_kills.py $(ARGS)
+kill-matrix: $(INSTALLED) ## Kill Spark's drivers, executors and control at every moment of every job; SEED= repeats
+	@$(if $(SEED),BATON_TEST_SEED=$(SEED)) $(BIN)/python -m pytest --soak -s tests/integration/test_spark_kills.py $(ARGS)
 	@$(BIN)/python -m pytest --soak -m soak -s tests/integration/test_spark_reports.py $(ARGS)
 
 test-s3: $(INSTALLED) ## Test a lake on an object store, against moto's server in an environment of its own
