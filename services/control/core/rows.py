@@ -30,7 +30,9 @@ class StreamTotals(CountsRow, frozen=True, kw_only=True):
 
     streams: int
     lag: int
-    open_sessions: Annotated[int, Meta(description="of the streams whose owner says it")]
+    open_sessions: Annotated[
+        int | None, Meta(description="null while a stream has no owner, or its owner does not say")
+    ]
     rate: Annotated[float | None, Meta(description="records appended per second; null: known of no stream")]
     lag_ms: Annotated[int | None, Meta(description="the longest; null: unknown of some stream that lags")]
 

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
+from services.control.core.movements import MOVED, Movement, movements
 from services.control.core.recent_events import EventFilter, RecentEvents, StoredEvent
 from shared.errors import KafkaUnavailable, Unavailable
 
@@ -69,6 +70,11 @@ class EventFeed:
     def mark_failed(self, why: str) -> None:
         """Notes that the topic cannot be read now; received events are still served."""
         self._error = why
+
+    def movements(self, group: str, stream: int | None = None) -> list[Movement]:
+        """The movements that are remembered, newest first."""
+        wanted = EventFilter(group=group, stream=stream, kinds=MOVED)
+        return movements(self.recent_events.newest(self.recent_events.next_id, wanted))
 
     def stale_ms(self) -> int:
         """How long ago the feed was last current."""

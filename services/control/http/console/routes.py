@@ -9,24 +9,21 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Query, Request, Response
 
 from services.control.core.queues import QueueRow
-from services.control.core.recent_events import EventFilter
 from services.control.core.rows import StreamRow
 from services.control.http.api.access.caller import Role, caller_of
 from services.control.http.api.events import EventStream
 from services.control.http.console.assets import Assets, assets_routes
 from services.control.http.console.beads import Colour, legend
 from services.control.http.console.live import LiveHub, shape_of
-from services.control.http.console.movements import (
-    MOVED,
+from services.control.core.movements import (
     Movement,
     by_cause,
     chosen,
     counts_of,
     handed_over,
     members_of,
-    movements,
 )
-from services.control.http.console.movements import Kind as MoveKind
+from services.control.core.movements import Kind as MoveKind
 from services.control.http.console.overview import stream_tiles
 from services.control.http.console.ownership import ownership_map
 from services.control.http.console.pages import Pages
@@ -93,9 +90,7 @@ class Console:
 
     def movements(self, group: str, stream: int | None = None) -> list[Movement]:
         """The movements that the feed remembers, newest first."""
-        wanted = EventFilter(group=group, stream=stream, kinds=MOVED)
-        recent = self.feed.recent_events
-        return movements(recent.newest(recent.next_id, wanted))
+        return self.feed.movements(group, stream)
 
     def common(
         self, scene: Scene, view: str, *, live: str = "", streams: list[int] | None = None

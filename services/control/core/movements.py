@@ -1,4 +1,7 @@
-"""The time line of streams that changed owner: handovers, and take-overs after a death. Pure."""
+"""The time line of streams that changed owner: handovers, take-overs after a death, and first claims.
+
+Pure. The console draws it, and `forecasts.py` says from it how long the next moves are likely to take.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +27,15 @@ TOGETHER_MS = 5_000
 class Movement:
     """A stream that got an owner. `source` is "" if nobody had owned it, or if that is not known.
 
-    `is_handover`: its owner gave it away; else another member took it over.
+    `is_handover`: its owner gave it away. `is_first`: nobody had owned it before, so there was nothing to go
+    on from, and nothing to replay. Otherwise a member took it over.
     """
 
     id: int
     at: int
     stream: int
     is_handover: bool
+    is_first: bool
     source: str
     target: str
     why: str
@@ -39,6 +44,11 @@ class Movement:
     copy_ms: float | None
     pause_ms: float | None
     is_warm: bool | None
+
+    @property
+    def is_takeover(self) -> bool:
+        """Whether a member took over what another one, or itself, had owned."""
+        return not self.is_handover and not self.is_first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,17 +86,28 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pauses:
+    """Some pauses in three numbers, None without any. `p99_ms`: 99 % of them are no longer."""
+
+    median_ms: float | None
+    p99_ms: float | None
+    longest_ms: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MovementCounts:
-    """Sums over movements; None is what no event reported. `p99_ms`: 99 % of the pauses are no longer."""
+    """Sums over movements; None is what no event reported.
+
+    The pauses stand apart: a handover takes milliseconds, a take-over waits for the end of a session.
+    """
 
     handovers: int
     warm: int
     taken_over: int
-    median_ms: float | None
-    p99_ms: float | None
-    longest_ms: float | None
-    sessions: int
-    bytes: int
+    handover_pauses: Pauses
+    takeover_pauses: Pauses
+    sessions: int | None
+    bytes: int | None
 
 
 def movements(events: Iterable[StoredEvent]) -> list[Movement]:
@@ -116,7 +137,7 @@ def chosen(
         if (since_ms is None or move.at >= since_ms)
         and stream in (None, move.stream)
         and member in ("", move.source, move.target)
-        and kind in ("", "handover" if move.is_handover else "take-over")
+        and (not kind or (move.is_handover if kind == "handover" else move.is_takeover))
     ]
 
 
@@ -145,25 +166,41 @@ def handed_over(moves: Sequence[Movement], now_ms: int) -> list[Movement]:
 def counts_of(moves: Sequence[Movement]) -> MovementCounts:
     """The sums over the movements."""
     handed = [move for move in moves if move.is_handover]
-    pauses = sorted(move.pause_ms for move in moves if move.pause_ms is not None)
+    taken = [move for move in moves if move.is_takeover]
     return MovementCounts(
         handovers=len(handed),
         warm=sum(move.is_warm is True for move in handed),
-        taken_over=len(moves) - len(handed),
-        median_ms=median(pauses) if pauses else None,
-        p99_ms=pauses[math.ceil(0.99 * len(pauses)) - 1] if pauses else None,
-        longest_ms=pauses[-1] if pauses else None,
-        sessions=sum(move.sessions or 0 for move in moves),
-        bytes=sum(move.bytes or 0 for move in moves),
+        taken_over=len(taken),
+        handover_pauses=_pauses_of(handed),
+        takeover_pauses=_pauses_of(taken),
+        sessions=_sum(move.sessions for move in moves),
+        bytes=_sum(move.bytes for move in moves),
     )
 
 
+def _pauses_of(moves: Iterable[Movement]) -> Pauses:
+    pauses = sorted(move.pause_ms for move in moves if move.pause_ms is not None)
+    if not pauses:
+        return Pauses(median_ms=None, p99_ms=None, longest_ms=None)
+    p99_ms = pauses[math.ceil(0.99 * len(pauses)) - 1]
+    return Pauses(median_ms=median(pauses), p99_ms=p99_ms, longest_ms=pauses[-1])
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    """The sum of what is known; None if there is something, but nothing is known of it."""
+    every = list(numbers)
+    known = [number for number in every if number is not None]
+    return sum(known) if known or not every else None
+
+
 def _movement(event_id: int, event: Event) -> Movement:
+    is_first = event.kind == "claim" and event.epoch == 1
     return Movement(
         id=event_id,
         at=event.at,
         stream=event.stream if event.stream is not None else -1,
         is_handover=event.kind == "handover",
+        is_first=is_first,
         source=event.source,
         target=event.target or event.member,
         why=event.why,
@@ -171,5 +208,5 @@ def _movement(event_id: int, event: Event) -> Movement:
         bytes=event.bytes,
         copy_ms=event.copy_ms,
         pause_ms=event.pause_ms,
-        is_warm=event.warm,
+        is_warm=None if is_first else event.warm,
     )
