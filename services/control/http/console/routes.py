@@ -8,13 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
-from services.control.core.queues import QueueRow
-from services.control.core.rows import StreamRow
-from services.control.http.api.access.caller import Role, caller_of
-from services.control.http.api.events import EventStream
-from services.control.http.console.assets import Assets, assets_routes
-from services.control.http.console.beads import Colour, legend
-from services.control.http.console.live import LiveHub, shape_of
+from services.control.core.movements import Kind as MoveKind
 from services.control.core.movements import (
     Movement,
     by_cause,
@@ -23,7 +17,13 @@ from services.control.core.movements import (
     handed_over,
     members_of,
 )
-from services.control.core.movements import Kind as MoveKind
+from services.control.core.queues import QueueRow
+from services.control.core.rows import StreamRow
+from services.control.http.api.access.caller import Role, caller_of
+from services.control.http.api.events import EventStream, last_seen
+from services.control.http.console.assets import Assets, assets_routes
+from services.control.http.console.beads import Colour, legend
+from services.control.http.console.live import LiveHub, shape_of
 from services.control.http.console.overview import stream_tiles
 from services.control.http.console.ownership import ownership_map
 from services.control.http.console.pages import Pages
@@ -96,7 +96,7 @@ class Console:
         self, scene: Scene, view: str, *, live: str = "", streams: list[int] | None = None
     ) -> dict[str, Any]:
         """What `base.html` needs. `streams`: those that the page's tables show."""
-        rows = ",".join(map(str, streams or ()))
+        rows, recent = ",".join(map(str, streams or ())), self.feed.recent_events
         return {
             "view": view,
             "group": scene.group,
@@ -104,7 +104,8 @@ class Console:
             "stale_ms": scene.stale_ms,
             "now_ms": scene.now_ms,
             "facts": facts(scene),
-            "live_url": f"/live?group={scene.group}&rows={rows}{live}",
+            # a page hears of everything that has happened since it was drawn
+            "live_url": f"/live?group={scene.group}&rows={rows}{live}&after={recent.next_id - 1}",
             "shape": shape_of(scene),
             "is_read_only": self.is_read_only,
         }
@@ -243,10 +244,11 @@ def _live(routes: APIRouter, console: Console) -> None:
         colour: Colour = "lag",
         rows: Annotated[str, Query(max_length=1000, pattern=r"^(\d+(,\d+)*)?$")] = "",
         work: Kind | None = None,
+        after: Annotated[int | None, Query(ge=-1)] = None,
     ) -> Response:
-        seen = request.headers.get("last-event-id", "")
+        seen = last_seen(request.headers.get("last-event-id", ""), after)
         streams = [int(number) for number in rows.split(",") if number]
-        chunks = console.hub.follow(group, colour, streams, int(seen) if seen.isdecimal() else None, work)
+        chunks = console.hub.follow(group, colour, streams, seen, work)
         return EventStream(request, chunks)
 
 
