@@ -47,6 +47,7 @@ from services.control.live.operations import Operations
 from services.control.live.problems import Problems
 from services.control.live.queue_history import QueueHours
 from services.control.live.queues import Queues
+from services.control.live.run_starts import RunStarts
 from services.control.live.scheduler import Scheduler
 from services.control.ports import JobRunner, TableSource
 from shared.service.api_docs import NO_DOCS, install_docs
@@ -108,7 +109,8 @@ def create_app(parts: Parts, *, hosts: Iterable[str], access: Access) -> FastAPI
     app.include_router(events.events_routes(parts.feed, parts.view.check_group))
     app.include_router(operations_api.operations_routes(parts.operations, parts.groups))
     app.include_router(groups.groups_routes(parts.groups))
-    app.include_router(jobs.jobs_routes(parts.view, parts.runner, parts.actions))
+    starts = RunStarts(parts.view, parts.runner, parts.actions)
+    app.include_router(jobs.jobs_routes(starts))
     app.include_router(jobs.runs_routes(parts.runner, parts.actions))
     app.include_router(jobs.schedules_routes(parts.scheduler))
     app.include_router(tables.tables_routes(parts.lake, parts.freshness, parts.view.named))
@@ -116,7 +118,7 @@ def create_app(parts: Parts, *, hosts: Iterable[str], access: Access) -> FastAPI
     app.include_router(history_api.history_routes(parts.history))
     app.include_router(problems_api.problems_routes(parts.problems))
     app.include_router(queues_api.queues_routes(parts.queues, parts.queue_hours))
-    _install_console(app, parts, assets, is_read_only=access.is_read_only)
+    _install_console(app, parts, assets, starts, is_read_only=access.is_read_only)
     complete_document(
         app,
         answered=[struct for resource in RESOURCES for struct in resource.ANSWERED],
@@ -125,7 +127,9 @@ def create_app(parts: Parts, *, hosts: Iterable[str], access: Access) -> FastAPI
     return app
 
 
-def _install_console(app: FastAPI, parts: Parts, assets: Assets, *, is_read_only: bool) -> None:
+def _install_console(
+    app: FastAPI, parts: Parts, assets: Assets, starts: RunStarts, *, is_read_only: bool
+) -> None:
     console = Console(
         parts.view,
         parts.feed,
@@ -141,8 +145,7 @@ def _install_console(app: FastAPI, parts: Parts, assets: Assets, *, is_read_only
     app.include_router(overview_routes(console, parts.runner))
     app.include_router(look_up_routes(console))
     app.include_router(group_page_routes(console, parts.groups))
-    app.include_router(
-        job_pages_routes(console, JobPages(console, parts.runner, parts.scheduler, parts.actions))
-    )
+    job_pages = JobPages(console, parts.runner, parts.scheduler, parts.actions, starts)
+    app.include_router(job_pages_routes(console, job_pages))
     app.include_router(queue_pages_routes(console, QueuePages(console, parts.queues, parts.queue_hours)))
     app.include_router(action_pages_routes(console, ActionPages(console, parts.operations)))

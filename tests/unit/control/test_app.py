@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -495,6 +496,23 @@ async def test_a_run_is_started_once_under_one_key(face: Face) -> None:
     assert again.headers["location"] == first.headers["location"]
     assert (other.status_code, other.json()["type"]) == (422, "urn:baton:key-reused")
     assert (new.status_code, len(face.runner.known)) == (202, 2)
+
+
+async def test_a_key_that_arrives_twice_at_once_starts_one_run(face: Face) -> None:
+    """Also while the first request still starts its driver: nobody gets a 409 for his own run."""
+    start = face.runner.start
+
+    async def slowly(submission: Submission) -> Run:
+        await asyncio.sleep(0)
+        return await start(submission)
+
+    face.runner.start = slowly  # type: ignore[method-assign]
+    key = {"Idempotency-Key": "k"}
+    answers = await asyncio.gather(*(face.http.post("/jobs/lake/runs", headers=key) for _ in range(3)))
+
+    assert [answer.status_code for answer in answers] == [202] * 3
+    assert {answer.json()["id"] for answer in answers} == {"r0"}
+    assert len(face.events) == 1
 
 
 async def test_starting_and_cancelling_a_run_are_events(face: Face) -> None:
