@@ -124,6 +124,7 @@ async def app_of(
     events: list[Event] | None = None,
     owners: OwnerSource | None = None,
     records: RecordSource | None = None,
+    root_path: str = "",
 ) -> FastAPI:
     """The app on the sources, after one reading of them."""
     feed, world = EventFeed(), OperatorsWorld(events=events)
@@ -148,6 +149,7 @@ async def app_of(
         access=access,
         owners=owners,
         records=records,
+        root_path=root_path,
     )
 
 
@@ -167,6 +169,7 @@ def app_on(
     history: History | None = None,
     queues: Queues | None = None,
     paint_s: float = 0.01,
+    root_path: str = "",
 ) -> FastAPI:
     """The app on a view and a feed; `operations` may be those of another world."""
     spare, tables = OperatorsWorld(), TableReader(Lake(lake, ""))
@@ -202,7 +205,8 @@ def app_on(
         registry=registry,
     )
     # schemathesis calls control `testserver`, and has no address
-    return create_app(parts, hosts=["control", "testserver"], access=access or Access(is_open=True))
+    access = access or Access(is_open=True)
+    return create_app(parts, hosts=["control", "testserver"], access=access, root_path=root_path)
 
 
 async def face_of(sources: Sources, *, is_read: bool = True) -> Face:

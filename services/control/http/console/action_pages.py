@@ -108,7 +108,7 @@ class ActionPages:
             common = self._console.common(self._read(wish.group), "ownership")
             what = f"{title_of(wish)}: nothing was done"
             return refused(self._console.pages, request, error, common, what=what, back=path_of(wish))
-        return led_to(request, f"/console/operations/{operation.id}")
+        return led_to(f"/console/operations/{operation.id}")
 
     async def cancel(self, request: Request, operation_id: str) -> Response:
         """Cancels the operation, and leads to its page. Raises UnknownOperation."""
@@ -121,7 +121,7 @@ class ActionPages:
             common = self._console.common(self._read(operation.group), "ownership")
             what = f"{title_of(operation)}: not cancelled"
             return refused(self._console.pages, request, error, common, what=what, back=path)
-        return led_to(request, path)
+        return led_to(path)
 
     def list(self, request: Request, group: str) -> Response:
         """The group's operations, newest first."""

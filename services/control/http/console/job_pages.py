@@ -134,7 +134,7 @@ class JobPages:
         run = await self._runner.cancel(run_id)
         if not had_ended:
             self._actions.report_run(run, cause_in(request, fields), "cancel")
-        return led_to(request, f"/console/runs/{run_id}")
+        return led_to(f"/console/runs/{run_id}")
 
     def ask(self, request: Request, name: str, group: str) -> Response:
         """The form that runs a job; the query may fill it in. Raises UnknownJob."""
@@ -159,7 +159,7 @@ class JobPages:
             return refused(
                 self._console.pages, request, error, common, what=f"{name} was not started", back=back
             )
-        return led_to(request, f"/console/runs/{run.id}")
+        return led_to(f"/console/runs/{run.id}")
 
     def reports(self, request: Request, group: str, period: Period, place: Place) -> Response:
         """The view Reports."""
