@@ -158,6 +158,12 @@ def by_cause(moves: Sequence[Movement]) -> list[Cause]:
     return [Cause(why=group[0].why, moves=group) for group in causes]
 
 
+def older_than(moves: Sequence[Movement], event_id: int | None) -> Sequence[Movement]:
+    """The movements (newest first) after that of this event; all of them if it is None or not among them."""
+    place = next((n for n, move in enumerate(moves, 1) if move.id == event_id), 0)
+    return moves[place:]
+
+
 def handed_over(moves: Sequence[Movement], now_ms: int) -> list[Movement]:
     """The handovers of the last hour: the hour charts mark them."""
     return [move for move in moves if move.is_handover and move.at >= now_ms - HOUR_MS]

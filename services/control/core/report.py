@@ -216,6 +216,7 @@ def _stream_row(observed: Observed, known: _Known, stream: int, trend: Trend) ->
         lag=max(0, end - position),
         lag_ms=trend.lag_ms,
         rate=trend.rate,
+        read_rate=trend.read_rate,
         safe_offset=head.safe_offset if head else begin,
         open_sessions=fresh.open_sessions if fresh else None,
         state_bytes=fresh.state_bytes if fresh else None,

@@ -52,6 +52,9 @@ class StreamRow(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="how long the record at position has waited; 0 without lag, null: unknown"),
     ]
     rate: Annotated[float | None, Meta(description="records that were appended per second; null: unknown")]
+    read_rate: Annotated[
+        float | None, Meta(description="records that were accounted for per second; null: unknown")
+    ]
     safe_offset: Annotated[int, Meta(description="where a replay would begin")]
     open_sessions: Annotated[int | None, Meta(description=OWNERS)]
     state_bytes: Annotated[int | None, Meta(description=f"memory of the open sessions' fragments; {OWNERS}")]

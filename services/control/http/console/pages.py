@@ -58,8 +58,8 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 class Pages:
     """Renders templates; everything that they show is escaped. `named`: the group that an alias names.
 
-    `root_path`: what a proxy puts before the paths of all links. `is_open`: control serves everybody, so every
-    page says it.
+    `root_path`: what a proxy puts before the paths of all links. `is_open`: control serves everybody, and
+    every page says so.
     """
 
     def __init__(

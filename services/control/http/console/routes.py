@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -16,6 +17,7 @@ from services.control.core.movements import (
     counts_of,
     handed_over,
     members_of,
+    older_than,
 )
 from services.control.core.queues import QueueRow
 from services.control.core.rows import StreamRow
@@ -176,6 +178,7 @@ def _ownership(routes: APIRouter, console: Console) -> None:
             find=find,
             rows=shown,
             cells={row.stream: _cells(row, scene.now_ms) for row in shown},
+            again=request.url.query,
             total=len(found),
             offset=offset,
             page=PAGE,
@@ -210,6 +213,7 @@ def _movements(routes: APIRouter, console: Console) -> None:
         stream: str = "",
         member: Annotated[str, Query(max_length=300)] = "",
         kind: MoveKind = "",
+        before: Annotated[int | None, Query(ge=0)] = None,
     ) -> Response:
         scene = console.scene(group)
         number = int(stream) if stream.isdecimal() else None
@@ -217,7 +221,8 @@ def _movements(routes: APIRouter, console: Console) -> None:
         since_ms = None if span_ms is None else scene.now_ms - span_ms
         every = console.movements(group)
         found = chosen(every, since_ms=since_ms, stream=number, member=member, kind=kind)
-        causes, counts = by_cause(found)[:PAGE], counts_of(found)
+        older = by_cause(older_than(found, before))
+        causes, counts = older[:PAGE], counts_of(found)
         return console.pages.page(
             request,
             "movements.html",
@@ -232,6 +237,11 @@ def _movements(routes: APIRouter, console: Console) -> None:
             causes=causes,
             bars={move.id: pause_width(move.pause_ms) for cause in causes for move in cause.moves},
             shown=sum(len(cause.moves) for cause in causes),
+            before=before,
+            last=causes[-1].moves[-1].id if len(older) > PAGE else None,
+            query=urlencode(
+                {"group": group, "since": since, "stream": stream, "member": member, "kind": kind}
+            ),
             total=len(found),
         )
 

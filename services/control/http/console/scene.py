@@ -127,6 +127,7 @@ def _states(scene: Scene) -> list[str]:
 
 STREAM_CELLS = (
     *("owner", "status", "state", "lag", "rate", "open", "bytes", "replay", "epoch", "moved", "pause"),
+    *("read", "behind"),
 )
 
 
@@ -145,7 +146,14 @@ def stream_cells(row: StreamRow, clock: Mapping[int, str] | None = None) -> tupl
         str(row.epoch),
         (clock or {}).get(row.stream, ""),
         span(handover.pause_ms) if handover else "",
+        per_second(row.read_rate),
+        behind_of(row),
     )
+
+
+def behind_of(row: StreamRow) -> str:
+    """For how long the oldest record waits that is not accounted for; "" if that is not known."""
+    return "0 s" if row.lag_ms == 0 else span(row.lag_ms)
 
 
 MEMBER_CELLS = ("share", "rate", "sessions", "open", "lag", "lease", "state", "lease left, in percent")

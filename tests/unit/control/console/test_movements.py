@@ -16,6 +16,7 @@ from services.control.core.movements import (
     counts_of,
     handed_over,
     members_of,
+    older_than,
     movements,
 )
 from services.control.core.recent_events import EventFilter, RecentEvents, StoredEvent
@@ -281,6 +282,16 @@ def test_filters_leave_what_matches_all_of_them() -> None:
     assert streams(kind="take-over") == [2]
     assert streams(kind="handover", stream=1, member="m1") == [1]
     assert members_of(moves) == ["m0", "m1"]
+
+
+def test_older_movements_follow_the_last_one_of_a_page() -> None:
+    """By the id of its event, so that new ones shift nothing; an id that is gone begins anew."""
+    moves = movements(stored(*(handover(1_000 * n, n) for n in range(5))))
+
+    assert [move.stream for move in older_than(moves, None)] == [4, 3, 2, 1, 0]
+    assert [move.stream for move in older_than(moves, 3)] == [2, 1, 0]
+    assert older_than(moves, 0) == []
+    assert len(older_than(moves, 77)) == 5
 
 
 def test_an_hour_chart_marks_the_handovers_of_its_hour() -> None:

@@ -27,8 +27,10 @@
     setText($("[data-live=footer]"), text);
     const strip = $("#strip");
     strip.hidden = !isStale && !(isPaused() && changes);
-    if (isStale) setText(strip, `No word from control for ${Math.round(seconds)} s. You see what it said then.`);
-    else if (isPaused()) setText(strip, `Paused. ${changes} ${changes === 1 ? "change waits" : "changes wait"}.`);
+    const words = $("span", strip);
+    $("button", strip).hidden = !isPaused();
+    if (isStale) setText(words, `No word from control for ${Math.round(seconds)} s. You see what it said then. Trying again.`);
+    else if (isPaused()) setText(words, `Paused. ${changes} ${changes === 1 ? "change waits" : "changes wait"}.`);
   }
 
   // ---- readings ----
@@ -141,7 +143,7 @@
     // the login has expired: the page leads to it
     feed.addEventListener("htmx:sse:error", ({ detail }) => detail.status === 401 && location.reload());
     $("#pause-switch").hidden = false;
-    $("#pause-switch").addEventListener("click", togglePause);
+    for (const button of [$("#pause-switch"), $("#strip button")]) button.addEventListener("click", togglePause);
     setInterval(showAge, 200);
   }
 
