@@ -23,7 +23,7 @@ PAGE = {"accept": "text/html", "origin": "http://control"}
 VIEWS = (
     *("/", "/console/ownership", "/console/movements", "/console/sessions", "/console/jobs"),
     *("/console/reports", "/console/queues", "/console/groups", "/console/streams/0", "/console/operations"),
-    *("/console/actions/drain?member=m1", "/console/actions/run?job=lake"),
+    *("/console/actions/drain?member=a", "/console/actions/run?job=lake"),
 )
 
 

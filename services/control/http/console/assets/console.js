@@ -143,7 +143,8 @@
     // the login has expired: the page leads to it
     feed.addEventListener("htmx:sse:error", ({ detail }) => detail.status === 401 && location.reload());
     $("#pause-switch").hidden = false;
-    for (const button of [$("#pause-switch"), $("#strip button")]) button.addEventListener("click", togglePause);
+    $("#pause-switch").addEventListener("click", togglePause);
+    $("#strip button").addEventListener("click", () => $("#pause-switch").click());
     setInterval(showAge, 200);
   }
 
