@@ -50,8 +50,11 @@ def test_a_paused_page_goes_on_from_its_strip(page: Page) -> None:
     """What waits is said there, so the way on is there too."""
     page.go(OWNERSHIP)
     page.press("p")
-    page.run("""document.querySelector("#feed").dispatchEvent(new CustomEvent("reading", { detail: { data:
-        JSON.stringify({ shape: document.querySelector("#feed").dataset.shape, stale_ms: 0, beads: { 1: {} } }) } }))""")
+    page.run("""
+        const feed = document.querySelector("#feed");
+        const data = JSON.stringify({ shape: feed.dataset.shape, stale_ms: 0, beads: { 1: {} } });
+        feed.dispatchEvent(new CustomEvent("reading", { detail: { data } }));
+    """)
     page.until("document.querySelector('#strip button:not([hidden])')?.checkVisibility()")
     page.click("#strip button")
     page.until("document.querySelector('[data-live=state]').dataset.name === 'Live'")

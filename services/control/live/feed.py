@@ -80,9 +80,14 @@ class EventFeed:
         """How long ago the feed was last current."""
         return 0 if self._current_at is None else int((self._clock() - self._current_at) * 1000)
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the topic has been read to its end once."""
+        return self._current_at is not None
+
     def require_read(self) -> None:
         """Raises KafkaUnavailable until the topic has been read to its end once."""
-        if self._current_at is None:
+        if not self.is_read:
             raise KafkaUnavailable(f"the events cannot be read: {self._error}")
 
     def close(self) -> None:

@@ -203,14 +203,16 @@ class LiveHub:
             yield b"retry: %d\n%b\n" % (RECONNECT_MS, _id_line(event_id))
             while not (self._is_closed or channel.is_closed):
                 changed = channel.changed
-                if not recent.is_known_after(event_id):
-                    event_id = recent.next_id - 1
-                    yield b"%bevent: gone\ndata: {}\n\n" % _id_line(event_id)
-                events, until = recent.after(event_id, MOST_EVENTS, event_filter), recent.next_id - 1
-                for stored in events:
-                    yield b"id: %d\nevent: event\ndata: %b\n\n" % (stored.id, stored.row)
-                # events of other groups move the id as well, so that it never leaves what control remembers
-                event_id = events[-1].id if len(events) == MOST_EVENTS else until
+                # a control that has just started still reads what pages have seen
+                if self._feed.is_read:
+                    if not recent.is_known_after(event_id):
+                        event_id = recent.next_id - 1
+                        yield b"%bevent: gone\ndata: {}\n\n" % _id_line(event_id)
+                    events, until = recent.after(event_id, MOST_EVENTS, event_filter), recent.next_id - 1
+                    for stored in events:
+                        yield b"id: %d\nevent: event\ndata: %b\n\n" % (stored.id, stored.row)
+                    # events of other groups move the id too, so that it never leaves what control remembers
+                    event_id = events[-1].id if len(events) == MOST_EVENTS else until
                 if (snapshot := channel.snapshot) is not None and snapshot.number != reached:
                     whole = snapshot.number != reached + 1 or reached < 0
                     yield _id_line(event_id) + snapshot.message(streams, whole=whole)

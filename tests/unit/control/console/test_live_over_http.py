@@ -118,6 +118,21 @@ async def test_a_page_that_comes_back_goes_on_where_it_was() -> None:
     assert "event: gone" not in back + odd + new
 
 
+async def test_a_page_goes_on_with_a_control_that_still_reads_its_events() -> None:
+    """What the page has seen is not new because control has just started."""
+    control = Control()
+    app = await control.app()
+    control.feed = EventFeed(control.feed.recent_events)
+    restarted = await control.app()
+
+    text = await heard(restarted, "/live?group=default&after=-1", has_reading, last_event_id="77")
+
+    assert ids(text) == []
+    assert "event: gone" not in text
+    assert "\nid: 77\n" in text
+    assert ids(await heard(app, "/live?group=default&after=-1", has_reading)) == [0, 1, 2]
+
+
 async def test_a_page_that_has_missed_more_than_is_known_is_told_so() -> None:
     """It reads itself again then, and goes on with what happens next."""
     control = Control()

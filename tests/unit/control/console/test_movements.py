@@ -16,8 +16,8 @@ from services.control.core.movements import (
     counts_of,
     handed_over,
     members_of,
-    older_than,
     movements,
+    older_than,
 )
 from services.control.core.recent_events import EventFilter, RecentEvents, StoredEvent
 from services.control.http.console.overview import moved_words
