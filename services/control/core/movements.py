@@ -6,8 +6,8 @@ Pure. The console draws it, and `forecasts.py` says from it how long the next mo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
@@ -18,6 +18,12 @@ Kind = Literal["", "handover", "take-over"]
 """Which movements to show; "" means all."""
 MOVED = frozenset({"claim", "handover", "takeover"})
 """Kinds of events that report a movement."""
+READ = MOVED | {"action"}
+"""Kinds of events from which movements and their operations are known."""
+SKEW_MS = 5_000
+"""How far the clocks of control and of a member may be apart."""
+LONGEST_MS = 600_000
+"""A movement that comes so long after an operation has begun has another cause."""
 HOUR_MS = 3_600_000
 TOGETHER_MS = 5_000
 """Moves with the same cause belong together if no more than this lies between one and the next."""
@@ -28,7 +34,8 @@ class Movement:
     """A stream that got an owner. `source` is "" if nobody had owned it, or if that is not known.
 
     `is_handover`: its owner gave it away. `is_first`: nobody had owned it before, so there was nothing to go
-    on from, and nothing to replay. Otherwise a member took it over.
+    on from, and nothing to replay. Otherwise a member took it over. `operation`: the drain or move that it is
+    part of; "" if it is part of none, or that is not known.
     """
 
     id: int
@@ -44,6 +51,7 @@ class Movement:
     copy_ms: float | None
     pause_ms: float | None
     is_warm: bool | None
+    operation: str = ""
 
     @property
     def is_takeover(self) -> bool:
@@ -117,14 +125,22 @@ def movements(events: Iterable[StoredEvent]) -> list[Movement]:
     the other says more.
     """
     found: dict[tuple[int, int], Movement] = {}
+    begun: dict[object, list[Event]] = {}
     for stored in events:
         event = stored.event
+        if event.kind == "action" and event.operation and event.what.startswith(("drain ", "move ")):
+            begun.setdefault(event.member or (event.stream, event.target), []).append(event)
         if event.kind not in MOVED or event.stream is None:
             continue
         key = (event.stream, event.epoch if event.epoch is not None else -stored.id)
         if event.kind != "claim" or key not in found:
             found[key] = _movement(stored.id, event)
-    return sorted(found.values(), key=lambda move: (move.at, move.id), reverse=True)
+    known = list(found.values())
+    if begun:
+        known = [
+            replace(move, operation=one) if (one := _operation_of(move, begun)) else move for move in known
+        ]
+    return sorted(known, key=lambda move: (move.at, move.id), reverse=True)
 
 
 def chosen(
@@ -197,6 +213,16 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
     every = list(numbers)
     known = [number for number in every if number is not None]
     return sum(known) if known or not every else None
+
+
+def _operation_of(move: Movement, begun: Mapping[object, Sequence[Event]]) -> str:
+    """The last drain of its donor, or move of the stream to its recipient, that had begun by then."""
+    if not move.is_handover:
+        return ""
+    actions = [*begun.get(move.source, ()), *begun.get((move.stream, move.target), ())]
+    return next(
+        (one.operation for one in reversed(actions) if -SKEW_MS <= move.at - one.at <= LONGEST_MS), ""
+    )
 
 
 def _movement(event_id: int, event: Event) -> Movement:

@@ -12,13 +12,10 @@ import msgspec
 from msgspec import Meta
 
 from services.control.core.forecasts import StreamMove
-from services.control.core.movements import Movement
+from services.control.core.movements import SKEW_MS, Movement
 from services.control.core.observed import StreamState
 from services.control.core.operations import Operation
 from services.control.core.rows import StreamRow
-
-SKEW_MS = 5_000
-"""How far the clocks of control and of a member may be apart."""
 
 
 class MoveProgress(msgspec.Struct, frozen=True, kw_only=True):

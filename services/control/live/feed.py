@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
-from services.control.core.movements import MOVED, Movement, movements
+from services.control.core.movements import READ, Movement, movements
 from services.control.core.recent_events import EventFilter, RecentEvents, StoredEvent
 from shared.errors import KafkaUnavailable, Unavailable
 
@@ -73,8 +73,10 @@ class EventFeed:
 
     def movements(self, group: str, stream: int | None = None) -> list[Movement]:
         """The movements that are remembered, newest first."""
-        wanted = EventFilter(group=group, stream=stream, kinds=MOVED)
-        return movements(self.recent_events.newest(self.recent_events.next_id, wanted))
+        # a drain is an event of no stream, so streams are chosen afterwards
+        wanted = EventFilter(group=group, kinds=READ)
+        found = movements(self.recent_events.newest(self.recent_events.next_id, wanted))
+        return [move for move in found if stream in (None, move.stream)]
 
     def stale_ms(self) -> int:
         """How long ago the feed was last current."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from services.control.core.likely import Likely, likely
 from services.control.core.movements import (
     HOUR_MS,
+    LONGEST_MS,
     by_cause,
     chosen,
     counts_of,
@@ -292,6 +293,28 @@ def test_older_movements_follow_the_last_one_of_a_page() -> None:
     assert [move.stream for move in older_than(moves, 3)] == [2, 1, 0]
     assert older_than(moves, 0) == []
     assert len(older_than(moves, 77)) == 5
+
+
+def test_a_handover_names_the_drain_or_move_that_it_is_part_of() -> None:
+    """By donor, or by stream and recipient, once it has begun; not what merely came later, nor a cancel."""
+
+    def action(at: int, what: str, operation: str, **about: object) -> Event:
+        return Event(at=at, group="g", kind="action", what=what, operation=operation, **about)  # type: ignore[arg-type]
+
+    moves = movements(
+        stored(
+            handover(1_000, 1),
+            action(10_000, "drain m0", "d1", member="m0"),
+            action(11_000, "cancel drain m0", "d1", member="m0"),
+            handover(12_000, 2, epoch=3),
+            action(20_000, "move 3 to m1", "v1", stream=3, target="m1"),
+            handover(21_000, 3, epoch=3),
+            takeover(22_000, 4, epoch=3),
+            handover(12_000 + LONGEST_MS, 5, epoch=3),
+        )
+    )
+
+    assert {move.stream: move.operation for move in moves} == {1: "", 2: "d1", 3: "v1", 4: "", 5: ""}
 
 
 def test_an_hour_chart_marks_the_handovers_of_its_hour() -> None:
