@@ -90,7 +90,7 @@ async def control_on(settings: ControlSettings, stack: contextlib.AsyncExitStack
     sink = await stack.enter_async_context(_event_sink(settings))
     actions = Actions(sink.emit)
     signed = SignedRequests(http, partial(_secrets, settings, zookeeper), settings.namespace)
-    operations = _operations(settings, view, zookeeper, HttpDrain(signed), actions)
+    operations = _operations(settings, view, feed, zookeeper, HttpDrain(signed), actions)
     rewinds = await stack.enter_async_context(KafkaRewinds(settings.kafka_access, settings.names))
     store = ZooKeeperGroups(zookeeper, settings.names)
     runner = _runner(settings, stack, http)
@@ -222,6 +222,7 @@ def _scheduler(
 def _operations(
     settings: ControlSettings,
     view: ClusterView,
+    feed: EventFeed,
     zookeeper: ZooKeeper,
     drain: HttpDrain,
     actions: Actions,
@@ -234,6 +235,7 @@ def _operations(
         actions,
         timeout_s=settings.operation_timeout_s,
         look_every_s=settings.refresh_s,
+        movements=feed.movements,
     )
 
 

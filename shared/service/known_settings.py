@@ -83,6 +83,7 @@ KNOWN = frozenset(
         "BATON_REPLICATION",
         "BATON_REST_S",
         "BATON_RETENTION_MS",
+        "BATON_ROOT_PATH",
         "BATON_RUNS",
         "BATON_RUNS_AT_STOP",
         "BATON_RUNS_KEPT",

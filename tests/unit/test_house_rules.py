@@ -22,7 +22,18 @@ CORE = [path for path in SOURCES if {"core", "model"} & {*path.relative_to(ROOT)
 
 PURE = {
     *("__future__", "array", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "enum"),
-    *("functools", "hashlib", "heapq", "itertools", "math", "msgspec", "operator", "re", "types"),
+    *(
+        "functools",
+        "hashlib",
+        "heapq",
+        "itertools",
+        "math",
+        "msgspec",
+        "operator",
+        "re",
+        "statistics",
+        "types",
+    ),
     *("typing", "zlib"),
     *("shared.errors", "shared.service.signing"),
 }

@@ -14,6 +14,7 @@ import msgspec
 from services.control.core.causes import Cause
 from services.control.core.forecasts import Forecast, PlanChanged, plan_digest, totals_for
 from services.control.core.groups import CurrentRow, NameTaken, check_caught_up, current_in, made_anew
+from services.control.core.likely import Likely
 from services.control.core.operations import Operation
 from services.control.core.rewinds import (
     RewindForecast,
@@ -110,7 +111,11 @@ class Groups:
             check_caught_up(heads.get(group, {}), heads.get(named, {}), named, observed.offsets.end, anew)
         wish = Wish(kind="promote", group=group, to=alias)
         return Forecast(
-            **msgspec.structs.asdict(wish), moves=[], totals=totals_for([]), plan=plan_digest(wish, [])
+            **msgspec.structs.asdict(wish),
+            moves=[],
+            totals=totals_for([]),
+            likely=Likely(),
+            plan=plan_digest(wish, []),
         )
 
     async def delete(self, group: str) -> None:
