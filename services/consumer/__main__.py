@@ -33,6 +33,7 @@ from services.consumer.settings import ConsumerSettings
 from services.consumer.stream.context import GroupContext
 from shared.backoff import Backoff
 from shared.errors import InvalidInput, NotFound, Unavailable
+from shared.kafka.append_times import check_append_times
 from shared.kafka.catalog import count_partitions
 from shared.kafka.cluster import Cluster
 from shared.kafka.event_sink import KafkaEventSink
@@ -190,6 +191,7 @@ async def prepare(settings: ConsumerSettings, zookeeper: ZooKeeper, waiting: lis
     while True:
         try:
             count = (await wait_for_table(zookeeper, names)).count
+            await check_append_times(settings.kafka_access, names)
             coordinator = _coordinator(settings, zookeeper, count, settings.group_settings)
             found = await coordinator.ensure_group(settings.group_settings)
             if settings.max_fragment_bytes > found.max_session_bytes:
@@ -198,6 +200,11 @@ async def prepare(settings: ConsumerSettings, zookeeper: ZooKeeper, waiting: lis
                     f"max_session_bytes={found.max_session_bytes}: a session must have room for a fragment"
                 )
             chain = await read_chain(zookeeper, names, group)
+            if chain and chain[0].is_over:
+                raise InvalidInput(
+                    f"the work of group {group!r} ended at another cluster, and its sessions are here: start "
+                    "members of a new group, which follows it or is alone (docs/mirror.md)"
+                )
             secrets = await ensure_secrets(zookeeper, names, *settings.secrets)
             topics = [
                 sessions_topic(names, group, settings.session_partitions, settings.session_retention_ms),
