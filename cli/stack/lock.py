@@ -21,8 +21,8 @@ Use = Literal["kafka", "mirror", "s3", "spark", "tools"]
 USES: tuple[Use, ...] = ("kafka", "spark")
 """What every Baton needs."""
 OPTIONAL: tuple[Use, ...] = ("mirror", "s3")
-"""What `baton jars --with` fetches in addition: `mirror` for MirrorMaker, beside `kafka`; `s3` for a lake on an
-object store."""
+"""What `baton jars --with` fetches in addition: `mirror` for MirrorMaker, beside `kafka`; `s3` for a lake on
+an object store."""
 LOCK_FILE = Path(__file__).parents[1] / "jars.lock"
 
 

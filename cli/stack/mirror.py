@@ -1,4 +1,5 @@
-"""Runs MirrorMaker 2 in place of this process: Kafka's jars and those of the use `mirror`, one properties file.
+"""Runs MirrorMaker 2 in place of this process: Kafka's jars and those of the use `mirror`, one properties
+file.
 
 Used by `baton mirror run` and the tests. It needs no network: the jars come by `baton jars --with mirror`.
 """
@@ -50,4 +51,4 @@ def with_passwords(environment: Mapping[str, str], access: KafkaAccess) -> dict[
     secret = usable_secrets(access, access.secret_in(access.password_file))[0]
     # it is put between quotes, in the syntax of Java's login modules
     quoted = secret.replace("\\", "\\\\").replace('"', '\\"')
-    return {name: quoted for name in PASSWORDS.values()} | dict(environment)
+    return dict.fromkeys(PASSWORDS.values(), quoted) | dict(environment)

@@ -114,7 +114,8 @@ class Registration:
         await self._register()
 
     async def _check_clock(self) -> None:
-        """Before the table is made, and now and then. Raises TimesNotOfBroker: until then, nothing is accepted."""
+        """Before the table is made, and now and then. Raises TimesNotOfBroker: until then, nothing is
+        accepted."""
         now_s = time.monotonic()
         if self.table is not None and now_s - self._clock_checked_s < CLOCK_S:
             return

@@ -18,7 +18,8 @@ SOURCE, TARGET = "source", "target"
 WORKERS = f"{SOURCE}-mm2"
 """The Kafka group at the target whose members are the processes of MirrorMaker."""
 PASSWORDS = {SOURCE: "MIRROR_SOURCE_PASSWORD", TARGET: "MIRROR_TARGET_PASSWORD"}
-"""The variables from which MirrorMaker takes the passwords; `baton mirror run` sets those that are not set."""
+"""The variables from which MirrorMaker takes the passwords; `baton mirror run` sets those that are not
+set."""
 KEPT_HERE = (
     "follower.replication.throttled.replicas",
     "leader.replication.throttled.replicas",
@@ -29,8 +30,8 @@ KEPT_HERE = (
     "unclean.leader.election.enable",
     "min.insync.replicas",
 )
-"""Settings of topics that are not copied. With the source's `message.timestamp.type`, the copies would bear the
-times at which they were copied."""
+"""Settings of topics that are not copied. With the source's `message.timestamp.type`, the copies would bear
+the times at which they were copied."""
 REFRESH_S = 30
 """How soon new topics, groups and changed settings are copied."""
 MARGIN_BYTES = 64 * 1024
@@ -64,7 +65,10 @@ def mirror_config(options: MirrorOptions) -> str:
         ("Made by `baton mirror config`; start it with `baton mirror run FILE`.", _clusters(options)),
         ("What is copied, and how it is called there.", _topics(options)),
         ("Each record once, in order, with its time.", _delivery(options)),
-        ("Places of other readers; not of Baton's own groups, whose state names the source's offsets.", _groups()),
+        (
+            "Places of other readers; not of Baton's own groups, whose state names the source's offsets.",
+            _groups(),
+        ),
         ("MirrorMaker's own topics.", _own_topics(options)),
     ]
     return "\n".join(f"# {title}\n{_lines(settings)}" for title, settings in sections)
@@ -75,13 +79,11 @@ def _clusters(options: MirrorOptions) -> dict[str, object]:
     has_secret = False
     for alias, access in ((SOURCE, options.source), (TARGET, options.target)):
         locks = client_settings(access, f"${{env:{PASSWORDS[alias]}}}")
-        has_secret = has_secret or access.has_sasl and access.sasl_mechanism != BY_TOKEN
+        has_secret = has_secret or (access.has_sasl and access.sasl_mechanism != BY_TOKEN)
         found |= {f"{alias}.{name}": value for name, value in locks.items()}
     if has_secret:
         found["config.providers"] = "env"
-        found["config.providers.env.class"] = (
-            "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
-        )
+        found["config.providers.env.class"] = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
     return found | {
         f"{SOURCE}->{TARGET}.enabled": "true",
         f"{TARGET}->{SOURCE}.enabled": "false",
@@ -89,6 +91,8 @@ def _clusters(options: MirrorOptions) -> dict[str, object]:
         # several processes share the work; each listens on loopback for the others unless this is changed
         "dedicated.mode.enable.internal.rest": "true",
         "listeners": "http://127.0.0.1:0",
+        # all its jars say what is in them; to look for itself takes Java many seconds
+        "plugin.discovery": "service_load",
     }
 
 

@@ -1,13 +1,13 @@
 """What the sessions that were copied say of a copied stream: do offsets mean the same, and what is delivered?
 
-Pure. After the source was lost, nobody knows its heads, so `baton mirror take-over --follow` finds out from the
-copy alone. It adds the sessions of the followed group, then the records of the stream, in order:
+Pure. After the source was lost, nobody knows its heads, so `baton mirror take-over --follow` finds out from
+the copy alone. It adds the sessions of the followed group, then the records of the stream, in order:
 
-* *Offsets are the same* if each session's first and last offset lie on records of its key here, the first with
-  the session's `opened_at`. Ends of transactions take offsets of their own, so they shift what follows.
-* *Delivered* is all below the lowest fragment that stands in no session. A repeat, which stands in none, is known
-  by its id. A session that reaches beyond the end of the copy counts as not delivered: the offsets it names will
-  belong to other records.
+* *Offsets are the same* if each session's first and last offset lie on records of its key here, the first
+  with the session's `opened_at`. Ends of transactions take offsets of their own, so they shift what follows.
+* *Delivered* is all below the lowest fragment that stands in no session. A repeat, which stands in none, is
+  known by its id. A session that reaches beyond the end of the copy counts as not delivered: the offsets it
+  names will belong to other records.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import msgspec
 from shared.model.fragments import FragmentRejected, parse_fragment
 
 MAX_CANDIDATES = 100_000
-"""So many fragments that stand in no session are looked at; most are of sessions that were open at the end."""
+"""So many fragments that stand in no session are looked at; most are of sessions that were open at the
+end."""
 
 
 class _Span(msgspec.Struct, frozen=True):
@@ -47,7 +48,8 @@ _ids = msgspec.json.Decoder(_Ids).decode
 
 
 class CopiedStream:
-    """One stream: its sessions by `add_session`, its records by `add_record`, the sessions again by `add_ids`.
+    """One stream: its sessions by `add_session`, its records by `add_record`, the sessions again by
+    `add_ids`.
 
     `first`, `end`: the half-open offsets of the copy. `fault`: why offsets are not the same; empty: they are.
     """
@@ -111,7 +113,8 @@ class CopiedStream:
         return at >= 0 and spans[at][0] <= offset <= spans[at][1]
 
     def add_ids(self, raw: bytes) -> None:
-        """A session once more, after all records: its ids tell repeats from fragments that were not delivered."""
+        """A session once more, after all records: its ids tell repeats from fragments that were not
+        delivered."""
         if not self._asked:
             self._asked = {key for _, key, found in self._candidates if found}
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):

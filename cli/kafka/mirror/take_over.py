@@ -1,8 +1,9 @@
 """Plans a take-over: what a copy lacks to be a Baton of its own, in the order in which it must be done.
 
-Pure. `baton mirror take-over` reads `Copy` and carries the plan out. Each step that is done already is left out, so
-the command may be repeated after a crash anywhere. The order: the groups first, because members start once there
-is a table; then the broker's time, for which producers wait; then the table, for which members wait.
+Pure. `baton mirror take-over` reads `Copy` and carries the plan out. Each step that is done already is left
+out, so the command may be repeated after a crash anywhere. The order: the groups first, because members start
+once there is a table; then the broker's time, for which producers wait; then the table, for which members
+wait.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class StreamCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """What is at the target. `copiers`: processes of MirrorMaker. `table`: how many streams the table has, None
-    without one. `groups`: those whose znodes exist. `streams`: read only for a group that is to follow.
+    """What is at the target. `copiers`: processes of MirrorMaker. `table`: how many streams the table has,
+    None without one. `groups`: those whose znodes exist. `streams`: read only for a group that is to follow.
     """
 
     names: Names
@@ -77,7 +78,9 @@ class Copy:
     def count(self) -> int:
         """The number of streams. Raises NotACopy."""
         found = count_of(self.names, self.topics)
-        missing = [self.names.fragments(n) for n in range(found) if self.names.fragments(n) not in self.topics]
+        missing = [
+            self.names.fragments(n) for n in range(found) if self.names.fragments(n) not in self.topics
+        ]
         if not found or missing:
             what = f"there is no topic {missing[0]}" if missing else f"there is no {self.names.fragments(0)}"
             raise NotACopy(f"{what}: is this the target of a mirror?")
@@ -93,7 +96,8 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Following:
-    """The group that is to follow a copied one: `group`, the new one; `to`: from when on it makes sessions anew."""
+    """The group that is to follow a copied one: `group`, the new one; `to`: from when on it makes sessions
+    anew."""
 
     follows: str
     group: str
@@ -141,7 +145,8 @@ Step = SetTopic | MakeGroup | MakeTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeOver:
-    """What is left to do, in order; and where the new group starts, if one is to follow and is not made yet."""
+    """What is left to do, in order; and where the new group starts, if one is to follow and is not made
+    yet."""
 
     steps: Sequence[Step]
     starts: Sequence[StreamStart] = ()
@@ -153,7 +158,7 @@ def check_target(copy: Copy, streams: int | None) -> None:
     for found in (streams, copy.table):
         if found not in (None, count):
             raise WrongNumberOfStreams(
-                f"{count} fragments topics are here, but there are to be {found} streams; has all been copied?"
+                f"{count} fragments topics are here, but there should be {found}; has all been copied?"
             )
     if copy.copiers:
         raise CopyStillGrows(f"{copy.copiers} processes of MirrorMaker are running: stop them, for good")
@@ -191,8 +196,8 @@ def starts_of(copy: Copy, following: Following) -> list[StreamStart]:
         one = copy.streams[stream]
         if one.fault:
             raise CannotFollow(
-                f"stream {stream}: {one.fault}, so what sessions of {following.follows!r} hold is not known here; "
-                "only a group that is alone can start (leave out --follow)"
+                f"stream {stream}: {one.fault}; so sessions of {following.follows!r} name offsets of the "
+                "source, and only a group that is alone can start (leave out --follow)"
             )
         facts = StreamFacts(first=one.first, end=one.end, at=one.at, before=one.delivered)
         start = start_of(stream, wish, facts)
