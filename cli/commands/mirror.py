@@ -24,8 +24,8 @@ from cli.kafka.mirror.copy import carry_out, read_copy
 from cli.kafka.mirror.take_over import Following, MakeGroup, TakeOver, plan
 from cli.stack.mirror import mirror_argv, with_passwords
 from cli.terminal.exit_codes import ExitCode
-from cli.terminal.options import namespace_option, option, output_option, together
 from cli.terminal.layout import Column
+from cli.terminal.options import namespace_option, option, output_option, together
 from cli.terminal.output import Columns, print_json, print_objects
 from shared.errors import SettingsInvalid
 from shared.kafka.access import KafkaAccess, access_from
