@@ -9,18 +9,16 @@ import asyncio
 import json
 import random
 import signal
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import httpx
 import msgspec
 
+from tests.e2e.current import ask, wrong_in
 from tests.e2e.fleet import SETTINGS, Fleet, fleet, new_seed
 from tests.e2e.visits import Visits
-from tests.waiting import DEADLINE_S, until
+from tests.waiting import until
 
 STREAMS = 5
 PER_S = 500
@@ -30,14 +28,6 @@ QUIET = msgspec.structs.replace(SETTINGS, gap_ms=8_000, lateness_ms=4_000)
 """Sessions are short, so a rewind may start far below the end."""
 LIMIT = 2
 """The second group's limit on the fragments of a session: its sessions end elsewhere."""
-
-
-async def ask(one: Fleet, method: str, path: str, **body: Any) -> httpx.Response:
-    """Control's answer, once it has read everything."""
-    async with httpx.AsyncClient(
-        base_url=f"http://127.0.0.1:{one.port_of('control')}", trust_env=False, timeout=DEADLINE_S
-    ) as http:
-        return await http.request(method, path, json=body or None)
 
 
 async def shares(one: Fleet, group: str) -> list[int]:
@@ -67,21 +57,6 @@ async def kill(one: Fleet, index: int) -> None:
     """SIGKILL, and its end."""
     one.consumer(index).signal(signal.SIGKILL)
     await one.consumer(index).ended()
-
-
-async def wrong_in(one: Fleet, group: str) -> list[str]:
-    """What the judge finds wrong with the current sessions of a group."""
-    current = (await ask(one, "GET", f"/groups/{group}/current")).content
-    prefix = f"{one.where.names.namespace}."
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(Path(__file__).with_name("seam_judge.py"))),
-        *(one.where.kafka, prefix, str(STREAMS)),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    out, _ = await process.communicate(current)
-    assert process.returncode == 0
-    return out.decode().splitlines()
 
 
 async def test_a_rewound_group_under_kills_has_every_fragment_in_one_current_session(
