@@ -224,8 +224,8 @@ async def _check_not_over(zookeeper: ZooKeeper, names: Names, group: str) -> Non
     start = await read_start(zookeeper, names, group)
     if start is not None and start.is_over:
         raise InvalidInput(
-            f"the work of group {group!r} ended at another cluster, and its sessions are here: start members of "
-            "a new group, which follows it or is alone (docs/mirror.md)"
+            f"the work of group {group!r} ended at another cluster, and its sessions are here: start members "
+            "of a new group, which follows it or is alone (docs/mirror.md)"
         )
 
 

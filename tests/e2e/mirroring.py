@@ -61,11 +61,19 @@ async def _create(admin: AIOKafkaAdminClient, topics: list[NewTopic]) -> None:
 
 
 async def copy_by_hand(
-    source: str, target: str, topic: str, partition: int = 0, *, leave_out: int = 0, in_transactions: int = 0
+    source: str,
+    target: str,
+    topic: str,
+    partition: int = 0,
+    *,
+    leave_out: int = 0,
+    in_transactions: int = 0,
+    change_at: int = -1,
 ) -> int:
     """Copies a partition without its last records, with times and headers; returns how many records.
 
-    `in_transactions`: so many records in each, whose ends take offsets of their own.
+    `in_transactions`: so many records in each, whose ends take offsets of their own. `change_at`: the offset of
+    a record that is copied wrongly.
     """
     records = await records_of(source, topic, partition)
     records = records[: len(records) - leave_out]
@@ -79,7 +87,7 @@ async def copy_by_hand(
                 sent = [
                     await producer.send(
                         topic,
-                        one.value,
+                        one.value if one.offset != change_at else b"{}",
                         key=one.key,
                         partition=partition,
                         timestamp_ms=one.timestamp,

@@ -13,12 +13,16 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
 import pytest
 
 from cli.stack.mirror import missing_jars
+from shared.kafka.cluster import Cluster
+from shared.kafka.groups import KafkaGroup
+from shared.kafka.topics import list_topics
 from shared.model.group import GroupSettings
 from shared.model.names import Names
 from tests.e2e.current import wrong_in
@@ -87,12 +91,9 @@ class Sender:
 
 async def ids_in(one: Fleet) -> list[str]:
     """The ids of all fragments in the logs of a fleet."""
-    found = []
-    for stream in range(one.where.streams):
-        for record in await one.where.log(stream):
-            if record.key is not None and record.value.startswith(b"{"):
-                found.append(json.loads(record.value)["id"])
-    return found
+    logs = [await one.where.log(stream) for stream in range(one.where.streams)]
+    values = [record.value for log in logs for record in log if record.key is not None]
+    return [json.loads(value)["id"] for value in values]
 
 
 async def source_with_sessions(one: Fleet, visits: Visits) -> None:
@@ -161,14 +162,66 @@ async def test_a_group_follows_on_a_copy_with_the_same_offsets(
         assert min(session.first_offset - starts[session.stream] for session in own) >= 0
 
 
+async def test_check_tells_a_good_copy_from_others(
+    kafka: str, zookeeper: str, target: tuple[str, str], namespace: str, tmp_path: Path
+) -> None:
+    """By key, value, headers and time, in order, whatever the offsets; to be behind is not wrong. A copy whose
+    offsets are others lets no group follow."""
+    names = Names(namespace)
+    where = ("--source", kafka, "--target", target[0], "--namespace", namespace, "-o", "json")
+    async with fleet(kafka, zookeeper, namespace, tmp_path, QUIET, streams=STREAMS) as source:
+        source.start_consumer(0)
+        await source.write(Visits(random.Random(new_seed())), 600)
+        await source.close_all()
+    sessions = names.sessions("default")
+    await create_copies(target[0], {names.fragments(n): 1 for n in range(STREAMS)}, retention_ms="3600000")
+    await copy_by_hand(kafka, target[0], names.fragments(0), in_transactions=50, leave_out=5)
+    await copy_by_hand(kafka, target[0], names.fragments(1))
+    await copy_by_hand(kafka, target[0], names.fragments(2), change_at=60)
+
+    async def checked(*more: str) -> tuple[int, dict[tuple[str, int], dict[str, Any]], list[str]]:
+        done = await baton_mirror("check", *where, *more)
+        found = json.loads(done.stdout)
+        rows = {(row["topic"], row["partition"]): row for row in found["partitions"]}
+        return done.exit_code, rows, found["synced_groups"]
+
+    code, rows, _ = await checked()
+    assert code == 1
+    shown = [rows[names.fragments(n), 0] for n in range(STREAMS)]
+    assert [row["behind"] for row in shown] == [5, 0, 0]
+    assert [row["same_offsets"] for row in shown] == [False, True, True]
+    assert [row["faults"] for row in shown] == [[], [], []]
+    assert rows[sessions, 0]["faults"] == ["is missing at the target"]
+
+    await create_copies(target[0], {sessions: PARTITIONS})
+    for n in range(PARTITIONS):
+        await copy_by_hand(kafka, target[0], sessions, n)
+    async with Cluster(target[0]) as cluster:
+        await KafkaGroup(cluster, names.kafka_group("default")).commit((names.fragments(0), 0), 1, "")
+    code, rows, synced = await checked("--all")
+    shown = [rows[names.fragments(n), 0] for n in range(STREAMS)]
+    assert (code, synced) == (1, [names.kafka_group("default")])
+    assert [len(row["faults"]) for row in shown] == [0, 0, 1]
+    assert "offset 60" in shown[2]["faults"][0]
+    assert not [
+        fault for n in range(PARTITIONS) for fault in rows[sessions, n]["faults"] if "record" in fault
+    ]
+
+    to_follow = ("--zookeeper", target[1], "--namespace", namespace, "--follow", "default")
+    refused = await baton_mirror("take-over", "--target", target[0], *to_follow)
+    assert "stream 0" in str(refused.exception)
+    assert "only a group that is alone" in str(refused.exception)
+
+
 @pytest.mark.soak
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("same_offsets", [False, True], ids=["exactly-once", "same-offsets"])
 async def test_the_source_is_lost_under_load_and_the_copy_goes_on(
     zookeeper: str, namespace: str, tmp_path: Path, same_offsets: bool
 ) -> None:
-    """MirrorMaker is killed once (not with `same-offsets`, where that may double records), then the source with
-    all its services, under load. At the target, a group that is alone, or one that follows, has every fragment
-    that was copied in exactly one current session; what was acknowledged and not copied is counted."""
+    """MirrorMaker is killed once (not with `same-offsets`, where that may double records), then the source
+    with all its services, under load. At the target, a group that is alone, or one that follows, has every
+    fragment that was copied in exactly one current session; what was not copied is counted."""
     if missing := missing_jars():
         pytest.skip(f"{len(missing)} jars are missing: `baton jars --with mirror`")
     names, began_s = Names(namespace), time.monotonic()
@@ -199,7 +252,7 @@ async def lose_the_source(
     home: Path,
     same_offsets: bool,
 ) -> tuple[set[str], list[str]]:
-    """The ids that were acknowledged at the source, and those that are in the copy, once all is over there."""
+    """The ids that were acknowledged at the source, and those in the copy, once all is over there."""
     async with fleet(lost.address, zookeeper, names.namespace, home, QUIET, streams=STREAMS) as source:
         source.start_producer()
         for index in (0, 1):
@@ -212,12 +265,12 @@ async def lose_the_source(
 
             async def has(count: int) -> None:
                 async def is_copied() -> bool:
-                    try:
-                        return len(await ids_in(copy)) >= count
-                    except KeyError:  # the topics are not there yet
-                        return False
+                    there_are = {names.fragments(n) for n in range(STREAMS)} <= set(
+                        await list_topics(copy.where.kafka)
+                    )
+                    return there_are and len(await ids_in(copy)) >= count
 
-                await until(is_copied, lambda: f"{count} are not copied:\n{copier.tail()}", within_s=240)
+                await until(is_copied, lambda: f"{count} are not copied:\n{copier.tail()}", within_s=400)
 
             await has(500)
             if not same_offsets:
