@@ -95,10 +95,10 @@ class Registration:
         Raises what `run` raises, and Unavailable. Without the broker's time in the topics there is no table.
         """
         self._changed.clear()
-        await self._check_clock()
         names = self._settings.names
         found = await self._znodes.get(names.table, watch=self._on_change)
         table = self._decoded(found)
+        await self._check_clock()
         if found is None or self.table is None:
             await self._ensure_table()
             # again, for the watch: there was nothing to watch before

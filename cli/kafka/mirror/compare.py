@@ -207,9 +207,6 @@ async def _compare_heads(row: Row, ours: Side, theirs: Side, sample: int | None)
         wanted = await later.some(later.first, sample)
         # the copy may be behind, even at its beginning
         beyond = [one async for one in _limited(other.records(begin, other.end), len(wanted) + BESIDE)]
-        wanted = wanted[: max(1, len(beyond))] if later is ours else wanted
-        if not beyond:
-            return
         if (found := _run_in(wanted, beyond, is_prefix=later is ours)) is None:
             row.faults.append("its first records are not the source's, in their order")
         else:
