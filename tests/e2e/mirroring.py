@@ -72,8 +72,8 @@ async def copy_by_hand(
 ) -> int:
     """Copies a partition without its last records, with times and headers; returns how many records.
 
-    `in_transactions`: so many records in each, whose ends take offsets of their own. `change_at`: the offset of
-    a record that is copied wrongly.
+    `in_transactions`: so many records in each, whose ends take offsets of their own. `change_at`: the offset
+    of a record that is copied wrongly.
     """
     records = await records_of(source, topic, partition)
     records = records[: len(records) - leave_out]
