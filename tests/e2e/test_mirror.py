@@ -25,7 +25,7 @@ from shared.kafka.groups import KafkaGroup
 from shared.kafka.topics import list_topics
 from shared.model.group import GroupSettings
 from shared.model.names import Names
-from tests.e2e.current import wrong_in
+from tests.e2e.current import ask, wrong_in
 from tests.e2e.fleet import PARTITIONS, SETTINGS, Fleet, fleet, new_seed
 from tests.e2e.mirroring import (
     MirrorMaker,
@@ -149,8 +149,10 @@ async def test_a_group_follows_on_a_copy_with_the_same_offsets(
             assert (await posted(one, [fragment]))[0] == 200
         await one.write(visits, 300)
         await one.close_all()
+        promoted = await ask(one, "POST", "/operations", kind="promote", group="default-2", alias="default")
 
         assert done.exit_code == 0, done.output
+        assert promoted.status_code == 202, promoted.text
         assert "nothing is left to do" in again.output
         assert await one.services["consumer-11"].ended() != 0
         assert "ended at another cluster" in one.services["consumer-11"].tail()

@@ -92,7 +92,8 @@ def _clusters(options: MirrorOptions) -> dict[str, object]:
         "dedicated.mode.enable.internal.rest": "true",
         "listeners": "http://127.0.0.1:0",
         # all its jars say what is in them; to look for itself takes Java many seconds
-        "plugin.discovery": "service_load",
+        f"{SOURCE}.plugin.discovery": "service_load",
+        f"{TARGET}.plugin.discovery": "service_load",
     }
 
 
