@@ -18,7 +18,9 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from aiokafka import AIOKafkaConsumer
 
+from cli.kafka.mirror.config import WORKERS
 from cli.stack.mirror import missing_jars
 from shared.kafka.cluster import Cluster
 from shared.kafka.groups import KafkaGroup
@@ -213,6 +215,11 @@ async def test_check_tells_a_good_copy_from_others(
     refused = await baton_mirror("take-over", "--target", target[0], *to_follow)
     assert "stream 0" in str(refused.exception)
     assert "only a group that is alone" in str(refused.exception)
+    async with AIOKafkaConsumer(names.fragments(0), bootstrap_servers=target[0], group_id=WORKERS) as copier:
+        while not copier.assignment():
+            await copier.getmany(timeout_ms=50)
+        refused = await baton_mirror("take-over", "--target", target[0], *to_follow)
+    assert "MirrorMaker are running" in str(refused.exception)
 
 
 @pytest.mark.soak
