@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
@@ -159,6 +160,16 @@ class MirrorMaker:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
 
     async def left(self) -> None:
         """Returns once the target has noticed that it is gone."""

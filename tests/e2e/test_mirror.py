@@ -21,6 +21,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 
 from cli.kafka.mirror.config import WORKERS
+from cli.kafka.mirror.take_over import Undecided
 from cli.stack.mirror import missing_jars
 from shared.kafka.cluster import Cluster
 from shared.kafka.groups import KafkaGroup
@@ -291,8 +292,12 @@ async def lose_the_source(
                 *("check", "--source", lost.address, "--target", there[0].address),
                 *("--namespace", names.namespace, "-o", "json"),
             )
+            # what is acknowledged while MirrorMaker stands still is lost
+            copier.pause()
+            await sender.more(100)
             # all at once, while fragments are on their way everywhere
             lost.kill()
+            copier.resume()
             source.end()
             sender.is_over = True
             await sending
@@ -312,6 +317,11 @@ def _addresses(there: tuple[KafkaServer, ZooKeeperServer]) -> tuple[str, str]:
     return there[0].address, there[1].address
 
 
+async def _is_decided(*command: str) -> bool:
+    """Whether Kafka has ended what MirrorMaker left behind."""
+    return not isinstance((await baton_mirror(*command, "--dry-run")).exception, Undecided)
+
+
 async def go_on(
     one: Fleet,
     target: tuple[str, str],
@@ -324,6 +334,7 @@ async def go_on(
     """Takes over, starts the services, sends more, and judges."""
     command = ("take-over", "--target", target[0], "--zookeeper", target[1], "--namespace", names.namespace)
     follow = ("--follow", "default", *settings_of(QUIET))
+    await until(lambda: _is_decided(*command), lambda: "MirrorMaker's transaction stays open")
     if not same_offsets:
         cannot = await baton_mirror(*command, *follow)
         assert "only a group that is alone" in str(cannot.exception), cannot.output

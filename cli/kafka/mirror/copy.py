@@ -7,6 +7,7 @@ only for a group that is to follow.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Collection, Mapping
 
 from cli.kafka.bounds import bounds_of
@@ -28,7 +29,7 @@ from shared.kafka.append_times import TIMES
 from shared.kafka.catalog import change_settings, count_replicas, list_all, read_settings
 from shared.kafka.cluster import Cluster
 from shared.kafka.groups import KafkaGroup
-from shared.kafka.offsets import NONE, list_offsets
+from shared.kafka.offsets import LATEST, NONE, list_offsets
 from shared.kafka.ranges import read_range
 from shared.kafka.topics import MIN_INSYNC
 from shared.model.names import Names
@@ -76,20 +77,17 @@ async def read_copy(
             for topic in topics
         },
         copiers=await KafkaGroup(cluster, WORKERS).count_members(),
+        undecided=await _undecided(
+            cluster, [topic for topic in topics if names.stream_of(topic) is not None]
+        ),
         table=table.count if table is not None else None,
         groups=groups,
     )
-    if following is None or following.group in groups or following.follows not in copy.delivering_groups():
+    is_followed = following is not None and following.follows in copy.delivering_groups()
+    if following is None or not is_followed or following.group in groups or copy.copiers or copy.undecided:
         return copy
     streams = await _read_streams(cluster, names, copy.count, following, note)
-    return Copy(
-        names=names,
-        topics=copy.topics,
-        copiers=copy.copiers,
-        table=copy.table,
-        groups=groups,
-        streams=streams,
-    )
+    return dataclasses.replace(copy, streams=streams)
 
 
 async def carry_out(cluster: Cluster, znodes: Znodes, names: Names, step: Step) -> None:
@@ -116,6 +114,13 @@ async def _make_group(znodes: Znodes, names: Names, step: MakeGroup) -> None:
     ]
     if not await znodes.transact(made) and await read_start(znodes, names, step.group) != step.start:
         raise Conflict(f"group {step.group!r} has just been made by somebody else: look again")
+
+
+async def _undecided(cluster: Cluster, topics: Collection[str]) -> list[str]:
+    places = [(topic, 0) for topic in topics]
+    ends = await list_offsets(cluster, places, LATEST)
+    decided = await list_offsets(cluster, places, LATEST, is_committed=True)
+    return [place[0] for place in places if decided[place] < ends[place]]
 
 
 async def _groups(znodes: Znodes, names: Names) -> dict[str, GroupStart | None]:

@@ -20,7 +20,7 @@ from services.control.core.rewinds import (
     new_settings,
     start_of,
 )
-from shared.errors import Conflict, InvalidInput
+from shared.errors import Conflict, InvalidInput, Unavailable
 from shared.kafka.append_times import BROKER_TIME, TIMES
 from shared.kafka.topics import MIN_INSYNC, needed_insync
 from shared.model.group import GroupSettings
@@ -36,6 +36,10 @@ class NotACopy(InvalidInput):
 
 class CopyStillGrows(Conflict):
     """MirrorMaker is still running."""
+
+
+class Undecided(Unavailable):
+    """MirrorMaker has left a transaction open, which Kafka ends within a minute."""
 
 
 class CannotFollow(Conflict):
@@ -65,11 +69,13 @@ class StreamCopy:
 class Copy:
     """What is at the target. `copiers`: processes of MirrorMaker. `table`: how many streams the table has,
     None without one. `groups`: those whose znodes exist. `streams`: read only for a group that is to follow.
+    `undecided`: topics of fragments in which a transaction is open.
     """
 
     names: Names
     topics: Mapping[str, TopicFacts]
     copiers: int = 0
+    undecided: Sequence[str] = ()
     table: int | None = None
     groups: Mapping[str, GroupStart | None] = field(default_factory=dict)
     streams: Mapping[int, StreamCopy] = field(default_factory=dict)
@@ -153,7 +159,7 @@ class TakeOver:
 
 
 def check_target(copy: Copy, streams: int | None) -> None:
-    """Raises NotACopy, CopyStillGrows, WrongNumberOfStreams."""
+    """Raises NotACopy, CopyStillGrows, Undecided, WrongNumberOfStreams."""
     count = copy.count
     for found in (streams, copy.table):
         if found not in (None, count):
@@ -162,6 +168,10 @@ def check_target(copy: Copy, streams: int | None) -> None:
             )
     if copy.copiers:
         raise CopyStillGrows(f"{copy.copiers} processes of MirrorMaker are running: stop them, for good")
+    if copy.undecided:
+        raise Undecided(
+            f"MirrorMaker has left a transaction open in {copy.undecided[0]}; Kafka ends it within a minute"
+        )
 
 
 def plan(copy: Copy, streams: int | None = None, following: Following | None = None) -> TakeOver:

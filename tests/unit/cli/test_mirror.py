@@ -22,6 +22,7 @@ from cli.kafka.mirror.take_over import (
     SetTopic,
     StreamCopy,
     TopicFacts,
+    Undecided,
     plan,
 )
 from cli.stack.lock import read_lock
@@ -310,6 +311,7 @@ def test_a_time_before_what_is_delivered_is_the_start() -> None:
         ({"topics": {}}, None, NotACopy, "there is no fragments.0000"),
         ({"topics": {"fragments.0001": COPIED}}, None, NotACopy, "there is no topic fragments.0000"),
         ({"copiers": 2}, None, CopyStillGrows, "stop them"),
+        ({"undecided": ["fragments.0001"]}, None, Undecided, "transaction open in fragments.0001"),
         ({"table": 3}, None, WrongNumberOfStreams, "there should be 3"),
         ({}, ("nobody", "c"), CannotFollow, "no sessions of group 'nobody'"),
         ({}, ("default", "b"), CannotFollow, "there is or was a group 'b'"),

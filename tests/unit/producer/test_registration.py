@@ -95,7 +95,7 @@ async def test_topics_without_the_brokers_time_are_refused_at_once_and_later(
     store: ZnodeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is no table then, neither in ZooKeeper nor to route by; once topics are right, there is one."""
-    faults = [TimesNotOfBroker("fragments.0000 has CreateTime")]
+    faults: list[KafkaUnavailable] = [TimesNotOfBroker("fragments.0000 has CreateTime")]
 
     async def check(*_: Any) -> None:
         for fault in faults:
