@@ -225,6 +225,8 @@ async def test_check_tells_a_good_copy_from_others(
 
 @pytest.mark.soak
 @pytest.mark.timeout(1_200)
+# aiozk leaves the socket of a connection that a busy machine has lost to the garbage collector
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("same_offsets", [False, True], ids=["exactly-once", "same-offsets"])
 async def test_the_source_is_lost_under_load_and_the_copy_goes_on(
     zookeeper: str, namespace: str, tmp_path: Path, same_offsets: bool
