@@ -13,7 +13,6 @@ import signal
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
