@@ -28,8 +28,9 @@ class GroupStart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `follows`: the group that it follows, None for one that follows nobody. `offsets`: by stream, the offset
     at which it starts; None if its log was made anew, so that nothing of it stands in the followed group.
     `logs`: by stream, the number of the followed group's log (`Head.log`) where it is not 0. `appended`: by
-    stream, the append time (ms) of the record before the start, by which the log is recognized. `is_over`: the
-    group worked at a cluster that was lost, and only its sessions are here (docs/mirror.md); nobody joins it.
+    stream, the append time (ms) of the record before the start, by which the log is recognized. `is_over`:
+    the group worked at a cluster that was lost, and only its sessions are here (docs/mirror.md); nobody
+    joins it.
     """
 
     follows: str | None

@@ -13,6 +13,7 @@ import signal
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
