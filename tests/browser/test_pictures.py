@@ -88,6 +88,5 @@ def test_a_large_map(map_page: Page, large: str) -> None:
     map_page.wear("dark", 2560, 1440)
     wish = {"kind": "drain", "member": "edge-07"}
     httpx.post(f"{large}/operations", json=wish).raise_for_status()
-    map_page.until("document.querySelectorAll('.trail').length > 3")
-    map_page.until("document.querySelectorAll('.flag').length > 3")
+    map_page.until("document.querySelector('.flag') && document.querySelector('.arrived')")
     take(map_page, "large-dark-2560")
