@@ -11,7 +11,7 @@ WORKERS ?= 3
 PARALLEL := -n $(WORKERS) --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-browser pictures pictures-beside agent lint types up down bench bench-spark bench-grid chaos chaos-cluster kill-matrix test-s3 soak simulate simulate-faults simulate-queues fuzz mutate audit-deps sbom clean lock
+.PHONY: help install demo test test-browser pictures pictures-beside agent lint types up down bench bench-spark bench-grid chaos chaos-cluster kill-matrix test-s3 soak simulate simulate-faults simulate-queues mirror fuzz mutate audit-deps sbom clean lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,8 +69,13 @@ chaos: $(INSTALLED) ## Inject faults for half an hour under load, then check the
 chaos-cluster: $(INSTALLED) ## The same on three brokers and three ZooKeeper servers, one of them away again and again
 	@$(if $(SEED),BATON_TEST_SEED=$(SEED)) $(BIN)/python -m pytest --soak -m soak -s --basetemp=build/chaos-cluster tests/e2e/test_chaos_cluster.py $(ARGS)
 
-kill-matrix: $(INSTALLED) ## Kill Spark's drivers and control at every moment of every job
-	@$(BIN)/python -m pytest --soak -s tests/integration/test_spark_kills.py $(ARGS)
+kill-matrix: $(INSTALLED) ## Kill Spark's drivers, executors and control at every moment of every job; SEED= repeats
+	@$(if $(SEED),BATON_TEST_SEED=$(SEED)) $(BIN)/python -m pytest --soak -s tests/integration/test_spark_kills.py $(ARGS)
+	@$(BIN)/python -m pytest --soak -m soak -s tests/integration/test_spark_reports.py $(ARGS)
+
+mirror: $(INSTALLED) ## Lose a cluster under load and go on at its mirror, by MirrorMaker; about two minutes
+	@$(BIN)/baton jars --with mirror
+	@$(BIN)/python -m pytest --soak -s tests/e2e/test_mirror.py $(ARGS)
 
 test-s3: $(INSTALLED) ## Test a lake on an object store, against moto's server in an environment of its own
 	@$(PYTHON) -m venv build/s3

@@ -77,6 +77,7 @@ COMMANDS = {
     "kafka": LazyCommand("cli.commands.kafka:kafka_group", "Show a record, or repair a topic or a stream."),
     "offsets": LazyCommand("cli.commands.offsets:offsets", "Show, export or import offsets of Kafka groups."),
     "zookeeper": LazyCommand("cli.commands.zookeeper:zookeeper_group", "Lock or unlock Baton's znodes."),
+    "mirror": LazyCommand("cli.commands.mirror:mirror", "Copy to another cluster; take over there."),
     "queue": LazyCommand("cli.commands.queue:queue_group", "Put, lease and settle items of queues."),
     "doctor": LazyCommand("cli.commands.doctor:doctor", "Check what Baton stands on, and say what to do."),
     "settings": LazyCommand("cli.commands.settings:settings_command", "Print all settings as Markdown."),

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 import pytest
 
 from services.consumer.adapters.zookeeper.coordinator import ZooKeeperCoordinator
-from shared.errors import InvalidInput
+from shared.errors import InvalidInput, ZooKeeperUnavailable
 from shared.model.cluster import UNREADABLE_PAUSE, ClaimNode, MemberNode, PauseNode, StreamNode, View
 from shared.model.group import GroupSettings
 from shared.model.start import GroupStart
@@ -71,6 +72,30 @@ class CoordinatorContract:
         await znodes.delete(names.start(a.group))
         await a.ensure_group(made, start)
         assert await read_chain(znodes, names, a.group) == [start]
+
+    async def test_a_group_comes_back_with_its_start_or_not_at_all(
+        self, open_coordinator: OpenCoordinator, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """ZooKeeper was reset, and is lost again halfway. A member that found the group without its start
+        would begin where the logs do."""
+        a = await open_coordinator("a")
+        znodes, names = a._zookeeper, a._names
+        start = GroupStart(follows="first", offsets={n: n for n in range(13)})
+
+        create = znodes.create
+
+        async def fail(path: str, *given: Any, **named: Any) -> bool:
+            if path.startswith(names.group("second")):
+                raise ZooKeeperUnavailable("it is away")
+            return await create(path, *given, **named)
+
+        monkeypatch.setattr(a, "group", "second")
+        monkeypatch.setattr(znodes, "create", fail)
+        with pytest.raises(ZooKeeperUnavailable):
+            await a.ensure_group(GroupSettings(), start)
+
+        assert await znodes.get(names.group("second")) is not None
+        assert await read_chain(znodes, names, "second") == [start]
 
     async def test_members_see_each_other_join_change_and_leave(
         self, open_coordinator: OpenCoordinator

@@ -153,10 +153,10 @@ class KafkaCluster(ServerGroup[KafkaNode]):
 
 
 @contextlib.contextmanager
-def kafka_cluster() -> Iterator[KafkaCluster]:
-    """Three brokers that run."""
+def kafka_cluster(count: int = 3) -> Iterator[KafkaCluster]:
+    """Brokers that run."""
     with temporary_home("kafka3") as home:
-        cluster = KafkaCluster(home)
+        cluster = KafkaCluster(home, count)
         try:
             cluster.start()
             yield cluster

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,3 +72,14 @@ def table_keys(spark: SparkSession, table: Path, group: str = "default") -> Coun
     """How many sessions of each key the table holds."""
     rows = spark.read.format("delta").load(str(table)).where(f"`group` = '{group}'")
     return Counter(row.key for row in rows.select("key").collect())
+
+
+@contextlib.contextmanager
+def hidden_files(table: Path, *but: Path) -> Iterator[None]:
+    """Hides the data that the table has now, except for these files."""
+    paths = [path for path in table.rglob("*.parquet") if path not in but]
+    for path in paths:
+        path.rename(path.with_suffix(".away"))
+    yield
+    for path in paths:
+        path.with_suffix(".away").rename(path)

@@ -46,12 +46,14 @@ def fragment(key: str, time: int | None = None, **more: Any) -> tuple[bytes, byt
     return key.encode(), msgspec.json.encode(body)
 
 
-def closed_log(count: int, keys: int, step_ms: int) -> list[tuple[bytes | None, bytes | None]]:
+def closed_log(
+    count: int, keys: int, step_ms: int, *, began_ms: int = BEGAN_MS
+) -> list[tuple[bytes | None, bytes | None]]:
     """So many fragments of these keys in turn, `step_ms` apart, and a marker after the last one."""
     fragments = [
-        fragment(f"k{n % keys}", BEGAN_MS + n * step_ms, data={"path": f"/{n % PAGES}"}) for n in range(count)
+        fragment(f"k{n % keys}", began_ms + n * step_ms, data={"path": f"/{n % PAGES}"}) for n in range(count)
     ]
-    return [*fragments, (None, b'{"time": %d}' % (BEGAN_MS + count * step_ms))]
+    return [*fragments, (None, b'{"time": %d}' % (began_ms + count * step_ms))]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +106,12 @@ class Pipeline:
             for key, offset in sorted(self.covered.get(stream, {}).items(), key=lambda item: item[1]):
                 assembler.covered.cover(key, Covered(offset=offset))
             records = await records_of(self.kafka, self.names.fragments(stream))
-            done = assembler.feed([one for one in records if one.offset >= start]) + assembler.close_due()
+            done: list[Closed] = []
+            # what one record closes comes in parts: as long as more is left, its offset is the position
+            while left := [one for one in records if one.offset >= assembler.position]:
+                done += assembler.feed(left)
+            while more := assembler.close_due():
+                done += more
             closed += [self._session(stream, one, log) for one in done]
             positions[stream] = assembler.position
         return closed, positions

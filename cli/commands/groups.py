@@ -7,6 +7,7 @@ whose members you start yourself (`BATON_GROUP`). `--dry-run` shows where it wou
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -33,6 +34,8 @@ CUT_COLUMNS: Columns = {
     "STREAM": "stream",
     "BELOW": "below",
 }
+STREAM_TOPIC = re.compile(r"(?:.*\.)?fragments\.(\d{4})")
+"""The topic of a stream, in any namespace."""
 reason_option = click.option(
     "--reason", default="", metavar="TEXT", show_default=False, help="Why; an event keeps it."
 )
@@ -198,11 +201,15 @@ def offsets_in(lines: Iterable[str]) -> dict[str, int]:
     by_group = parse_offsets(lines, "baton")
     if len(by_group) > 1:
         raise click.BadParameter("the file has offsets of several groups", param_hint="--to-file")
-    return {
-        str(_number(topic.rpartition(".")[2], "--to-file")): offset
-        for of_group in by_group.values()
-        for (topic, _), offset in of_group.items()
-    }
+    found: dict[str, int] = {}
+    for of_group in by_group.values():
+        for (topic, partition), offset in of_group.items():
+            match = STREAM_TOPIC.fullmatch(topic)
+            if match is None or partition:
+                what = f"{topic}/{partition} is not the log of a stream"
+                raise click.BadParameter(what, param_hint="--to-file")
+            found[str(int(match[1]))] = offset
+    return found
 
 
 def settings_in(pairs: tuple[str, ...]) -> dict[str, Any]:

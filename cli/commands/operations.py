@@ -158,13 +158,34 @@ def request_text(request: Mapping[str, Any]) -> str:
             return str(kind)
 
 
-def cost_text(moves: int, sessions: int, size: int) -> str:
-    """A phrase for how much moves.
+def cost_text(moves: int, sessions: int | None, size: int | None) -> str:
+    """A phrase for how much moves; None: an owner does not say.
 
-    >>> cost_text(1, 2_000, 2_339_220)
-    '1 stream, 2,000 open sessions, 2.3 MB'
+    >>> cost_text(1, 2_000, 2_339_220), cost_text(3, None, None)
+    ('1 stream, 2,000 open sessions, 2.3 MB', '3 streams, open sessions not known')
     """
-    return f"{moves:,} stream{'' if moves == 1 else 's'}, {sessions:,} open sessions, {decimal(size)}"
+    streams = f"{moves:,} stream{'' if moves == 1 else 's'}"
+    if sessions is None or size is None:
+        return f"{streams}, open sessions not known"
+    return f"{streams}, {sessions:,} open sessions, {decimal(size)}"
+
+
+def likely_text(likely: Mapping[str, Any]) -> str:
+    """A sentence on how long it is likely to take; "" if no handover of the last hour says it.
+
+    >>> likely_text({"pause_ms": 43.4, "longest_pause_ms": 700.0, "length_ms": 2_600.0})
+    'Likely, from the handovers of the last hour: each stream pauses for 43 ms, all have moved after 2.6 s.'
+    """
+    if likely.get("pause_ms") is None:
+        return ""
+    text = f"each stream pauses for {_duration_text(likely['pause_ms'])}"
+    if likely["length_ms"] is not None:
+        text += f", all have moved after {_duration_text(likely['length_ms'])}"
+    return f"Likely, from the handovers of the last hour: {text}."
+
+
+def _duration_text(ms: float) -> str:
+    return f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1000:.1f} s"
 
 
 UNDO = {
@@ -267,3 +288,5 @@ def _print_forecast(answer: Mapping[str, Any]) -> None:
     print_objects(MOVE_COLUMNS, answer["moves"])
     totals = answer["totals"]
     click.echo(f"Would move: {cost_text(totals['moves'], totals['sessions'], totals['bytes'])}.")
+    if text := likely_text(answer.get("likely", {})):
+        click.echo(text)

@@ -18,10 +18,12 @@ import click
 import msgspec
 
 from cli.http.client import BatonClient
-from shared.errors import BatonError, Conflict
+from shared.errors import BatonError, Conflict, Unavailable
 
 WAIT_S = 20
 MOST_DELAY_S = 3600.0
+AGAIN_S = 1.0
+"""Between tries to settle an item, each of which is patient itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,21 +51,34 @@ async def _run_one(client: BatonClient, work: Work, item: dict[str, Any]) -> Non
     receipts = {"receipts": [item["receipt"]]}
     extending = asyncio.create_task(_extend(client, work, receipts))
     try:
-        code = await _run(work.command, item)
-    except asyncio.CancelledError:
-        with contextlib.suppress(BatonError):
-            await client.call("POST", f"/queues/{work.queue}/release", receipts)
-        raise
+        try:
+            code = await _run(work.command, item)
+        except asyncio.CancelledError:
+            with contextlib.suppress(BatonError):
+                await client.call("POST", f"/queues/{work.queue}/release", receipts)
+            raise
+        if code == 0:
+            await _settle(client, work, "ack", receipts)  # extended until it is acked
+            return
     finally:
         extending.cancel()
-    # somebody else may have it by now: then there is nothing to settle
-    with contextlib.suppress(Conflict):
-        if code == 0:
-            await client.call("POST", f"/queues/{work.queue}/ack", receipts)
+    delay_s = min(2.0 ** min(item["attempt"] - 1, 30), MOST_DELAY_S)
+    click.echo(f"item {item['receipt']}: exit code {code}, again in {delay_s:g} s", err=True)
+    await _settle(client, work, "release", receipts | {"delay_s": delay_s})
+
+
+async def _settle(client: BatonClient, work: Work, how: str, asked: dict[str, Any]) -> None:
+    """Settles the item, however long the service is away: the work is done, and would be done again."""
+    while True:
+        try:
+            await client.call("POST", f"/queues/{work.queue}/{how}", asked)
+        except Conflict:
+            return  # somebody else has it by now: there is nothing to settle
+        except Unavailable as error:
+            click.echo(f"{how} is tried again: {error.detail}", err=True)
+            await asyncio.sleep(AGAIN_S)
         else:
-            delay_s = min(2.0 ** min(item["attempt"] - 1, 30), MOST_DELAY_S)
-            click.echo(f"item {item['receipt']}: exit code {code}, again in {delay_s:g} s", err=True)
-            await client.call("POST", f"/queues/{work.queue}/release", receipts | {"delay_s": delay_s})
+            return
 
 
 async def _extend(client: BatonClient, work: Work, receipts: dict[str, Any]) -> None:

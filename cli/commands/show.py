@@ -17,7 +17,7 @@ from cli.terminal.escaping import printable
 from cli.terminal.layout import Column
 from cli.terminal.lists import list_options
 from cli.terminal.options import group_option, namespace_option, url_option
-from cli.terminal.output import Columns, print_objects
+from cli.terminal.output import Columns, cell_text, print_objects
 from shared.model.names import Names
 
 
@@ -133,7 +133,7 @@ def streams(group: str, url: str, output: str, chosen: Mapping[str, str]) -> Non
         totals = answer["totals"]
         click.echo(
             f"{totals['streams']:,} streams, lag {totals['lag']:,}, "
-            f"{totals['open_sessions']:,} open sessions, {totals['sessions']:,} sessions delivered"
+            f"{cell_text(totals['open_sessions'])} open sessions, {totals['sessions']:,} sessions delivered"
         )
 
 

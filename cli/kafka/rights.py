@@ -26,7 +26,7 @@ def rights_of(principal: str, names: Names, group: str = DEFAULT_GROUP) -> list[
     rights = {
         "producer": [Right("topic", fragments, "prefixed", ("write", *_OWN))],
         "consumer": [
-            Right("topic", fragments, "prefixed", ("read", "write")),
+            Right("topic", fragments, "prefixed", ("read", "write", "describe-configs")),
             Right("topic", names.sessions(group), "literal", ("write", *_OWN)),
             Right("topic", names.checkpoints(group), "literal", ("read", "write", "delete", *_OWN)),
             Right("topic", names.events, "literal", ("write", *_OWN)),
@@ -37,7 +37,7 @@ def rights_of(principal: str, names: Names, group: str = DEFAULT_GROUP) -> list[
         "queue": [
             Right("topic", names.queue(""), "prefixed", ("read", "write", "delete", *_OWN)),
             Right("topic", sessions, "prefixed", ("read",)),
-            Right("group", names.queue_group(""), "prefixed", ("read",)),
+            Right("group", names.queue_group(""), "prefixed", ("read", "delete")),
         ],
         "control": [
             Right("topic", fragments, "prefixed", ("read",)),

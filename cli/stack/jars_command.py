@@ -15,7 +15,7 @@ from cli.terminal.interrupts import interruptible
     "more",
     type=click.Choice(OPTIONAL),
     multiple=True,
-    help="Also download the jars for a lake on s3a://…",
+    help="Also download the jars of MirrorMaker, or those for a lake on s3a://….",
 )
 def jars(more: tuple[Use, ...]) -> None:
     """Download the jars of the lock file into the cache and verify their sha256."""

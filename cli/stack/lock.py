@@ -16,12 +16,13 @@ from msgspec import Meta
 
 from cli.stack.faults import LockMalformed
 
-Use = Literal["kafka", "s3", "spark", "tools"]
+Use = Literal["kafka", "mirror", "s3", "spark", "tools"]
 """`tools`: Kafka's own commands, beside which the tests put ours."""
 USES: tuple[Use, ...] = ("kafka", "spark")
 """What every Baton needs."""
-OPTIONAL: tuple[Use, ...] = ("s3",)
-"""What `baton jars --with` fetches in addition: `s3` for a lake on an object store."""
+OPTIONAL: tuple[Use, ...] = ("mirror", "s3")
+"""What `baton jars --with` fetches in addition: `mirror` for MirrorMaker, beside `kafka`; `s3` for a lake on
+an object store."""
 LOCK_FILE = Path(__file__).parents[1] / "jars.lock"
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cli.stack.servers import LOOPBACK, KafkaOptions, ZooKeeperOptions
+from services.control.core.lake_paths import TABLES
 from shared.errors import SettingsInvalid
 from shared.model.names import is_namespace
 
@@ -59,6 +60,8 @@ class StackOptions:
         ]
         if not is_namespace(self.namespace):
             faults.append(f"--namespace {self.namespace!r}: lower-case letters, digits and `-` only")
+        if self.namespace in TABLES:
+            faults.append(f"--namespace {self.namespace!r}: a table of the lake has this name")
         if self.secure and (self.kafka or self.zookeeper):
             faults.append("--secure: only servers of the stack's own can be secured")
         if self.secure and self.control_tokens:

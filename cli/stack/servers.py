@@ -166,7 +166,7 @@ def kafka_argv(options: KafkaOptions, java: str, class_path: str) -> list[str]:
         # the full compiler costs more in the first minutes than it saves later (docs/performance.md)
         "-XX:TieredStopAtLevel=1",
         *java_properties(options.locks),
-        *_kafka_logging(options.log_level),
+        *kafka_logging(options.log_level),
         *("-cp", class_path, "kafka.Kafka", str(options.config)),
     ]
 
@@ -174,7 +174,7 @@ def kafka_argv(options: KafkaOptions, java: str, class_path: str) -> list[str]:
 def kafka_format_argv(options: KafkaOptions, java: str, class_path: str, cluster_id: str) -> list[str]:
     """The command line that formats the storage; it does nothing to a formatted one."""
     return [
-        *(java, "-Xmx256m", "-XX:TieredStopAtLevel=1", *_kafka_logging("warn"), "-cp", class_path),
+        *(java, "-Xmx256m", "-XX:TieredStopAtLevel=1", *kafka_logging("warn"), "-cp", class_path),
         *("kafka.tools.StorageTool", "format", "--standalone", "--ignore-formatted"),
         *("-t", cluster_id, "-c", str(options.config)),
     ]
@@ -206,7 +206,7 @@ def _write_config(options: ServerOptions, text: str) -> None:
     write_private(options.config, text.encode())
 
 
-def _kafka_logging(level: str) -> tuple[str, ...]:
+def kafka_logging(level: str) -> tuple[str, ...]:
     simple = "-Dorg.slf4j.simpleLogger"
     return (
         f"{simple}.defaultLogLevel={level}",

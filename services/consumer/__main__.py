@@ -33,6 +33,7 @@ from services.consumer.settings import ConsumerSettings
 from services.consumer.stream.context import GroupContext
 from shared.backoff import Backoff
 from shared.errors import InvalidInput, NotFound, Unavailable
+from shared.kafka.append_times import check_append_times
 from shared.kafka.catalog import count_partitions
 from shared.kafka.cluster import Cluster
 from shared.kafka.event_sink import KafkaEventSink
@@ -44,12 +45,13 @@ from shared.kafka.topics import (
 )
 from shared.model.cluster import MemberNode
 from shared.model.group import GroupSettings
+from shared.model.names import Names
 from shared.model.secrets import Secrets
 from shared.model.start import GroupStart
 from shared.service.runtime import http_server, main
 from shared.service.signing import Here
 from shared.zookeeper.connection import ZooKeeper
-from shared.zookeeper.group_chain import read_chain
+from shared.zookeeper.group_chain import read_chain, read_start
 from shared.zookeeper.secret import ensure_secrets
 from shared.zookeeper.stream_table import wait_for_table
 
@@ -190,6 +192,8 @@ async def prepare(settings: ConsumerSettings, zookeeper: ZooKeeper, waiting: lis
     while True:
         try:
             count = (await wait_for_table(zookeeper, names)).count
+            await check_append_times(settings.kafka_access, names)
+            await _check_not_over(zookeeper, names, group)
             coordinator = _coordinator(settings, zookeeper, count, settings.group_settings)
             found = await coordinator.ensure_group(settings.group_settings)
             if settings.max_fragment_bytes > found.max_session_bytes:
@@ -213,6 +217,16 @@ async def prepare(settings: ConsumerSettings, zookeeper: ZooKeeper, waiting: lis
             logging.getLogger(__name__).warning("not ready yet", extra={"why": error.detail})
             waiting[1:] = [error.reason if isinstance(error, Unavailable) else error.detail]
             await asyncio.sleep(backoff.next_s())
+
+
+async def _check_not_over(zookeeper: ZooKeeper, names: Names, group: str) -> None:
+    """Raises InvalidInput for a group that must not go on: it would deliver everything again."""
+    start = await read_start(zookeeper, names, group)
+    if start is not None and start.is_over:
+        raise InvalidInput(
+            f"the work of group {group!r} ended at another cluster, and its sessions are here: start members "
+            "of a new group, which follows it or is alone (docs/mirror.md)"
+        )
 
 
 def _coordinator(

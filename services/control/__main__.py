@@ -24,7 +24,9 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         control = await control_on(settings, stack)
         access = _access(settings)
         await access.step()
-        app = create_app(control.parts, hosts=own_hosts_for(settings), access=access)
+        app = create_app(
+            control.parts, hosts=own_hosts_for(settings), access=access, root_path=settings.root_path
+        )
         keep_collections_short()
         loops = {**control.loops, "tokens": access.run}
         async with asyncio.TaskGroup() as group:

@@ -173,6 +173,9 @@ class RewindSource(Protocol):
     async def has_sessions_since(self, cut: Cut, stream: int, offset: int) -> bool:
         """Whether the sessions of the cut's group that reach this offset are still in their topic."""
 
+    async def appended(self, starts: Mapping[int, int]) -> Mapping[int, int]:
+        """By stream, the append time (ms) of the record before its start, where there is one."""
+
     async def is_unused(self, group: str) -> bool:
         """Whether no group of this name has ever run."""
 
@@ -216,9 +219,9 @@ class HeldPositions(Protocol):
     """Reads up to where the lake holds the sessions topics."""
 
     def read(self, groups: Collection[str]) -> Positions | None:
-        """The positions of at least these groups, or None if no table `sessions` names them. Blocks.
+        """The positions of at least these groups, or None if the table is too old to name them. Blocks.
 
-        Raises Unavailable.
+        Raises NotFound if there is no table `sessions`, Unavailable.
         """
 
 

@@ -27,6 +27,8 @@ OWN_OPTIONS = frozenset(
     }
 )
 """Spark options that Baton sets itself: the jobs depend on them, or there is a setting for them."""
+_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
+_CONSOLE = "/console"
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 
 
@@ -38,6 +40,11 @@ class ControlSettings(ServiceSettings):
         "",
         "names under which control is reached besides loopback names, IP addresses and its own address, "
         "`name,…`: of a container, a service, a proxy; a request with another name in its `Host` gets 421",
+    )
+    root_path: str = setting(
+        "",
+        "path at which a proxy offers control, like `/baton`; the proxy may pass it on or remove it; empty: "
+        "control has a host name of its own",
     )
     control_tokens_file: str = setting(
         "",
@@ -202,6 +209,11 @@ class ControlSettings(ServiceSettings):
                 faults.append(
                     f"BATON_HOSTS: {name!r} is not a host name (neither scheme nor port belong here)"
                 )
+        if self.root_path and (not _PATH.fullmatch(self.root_path) or self.root_path == _CONSOLE):
+            faults.append(
+                f"BATON_ROOT_PATH: {self.root_path!r} is not a path like /baton, without a slash at its end, "
+                f"and other than {_CONSOLE}, which is control's own"
+            )
         for url in self.queue_urls:
             if not re.match("https?://[^/]", url):
                 faults.append(f"BATON_QUEUE_URL: {url!r} is not a URL like http://host:8002")

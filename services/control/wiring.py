@@ -31,7 +31,7 @@ from services.control.adapters.zookeeper_operations import ZooKeeperOperations
 from services.control.adapters.zookeeper_pause import ZooKeeperPause
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
 from services.control.core.jobs import JOBS
-from services.control.core.schedules import Retry, parse_schedules
+from services.control.core.schedules import Retry, groups_with, parse_schedules
 from services.control.http.app import Parts
 from services.control.http.console.live import LiveHub
 from services.control.http.console.routes import scene_of, wall_ms
@@ -90,7 +90,7 @@ async def control_on(settings: ControlSettings, stack: contextlib.AsyncExitStack
     sink = await stack.enter_async_context(_event_sink(settings))
     actions = Actions(sink.emit)
     signed = SignedRequests(http, partial(_secrets, settings, zookeeper), settings.namespace)
-    operations = _operations(settings, view, zookeeper, HttpDrain(signed), actions)
+    operations = _operations(settings, view, feed, zookeeper, HttpDrain(signed), actions)
     rewinds = await stack.enter_async_context(KafkaRewinds(settings.kafka_access, settings.names))
     store = ZooKeeperGroups(zookeeper, settings.names)
     runner = _runner(settings, stack, http)
@@ -168,7 +168,10 @@ async def _lake_parts(
     tables = TableReader(lake)
     stack.callback(tables.close)
     topics = await stack.enter_async_context(KafkaSessions(kafka, names))
-    freshness = Freshness(LakePositions(lake), topics, view, names, every_s=settings.freshness_s)
+    scheduled = groups_with(parse_schedules(settings.schedules, JOBS), "lake")
+    freshness = Freshness(
+        LakePositions(lake), topics, view, names, every_s=settings.freshness_s, scheduled=scheduled
+    )
     records = await stack.enter_async_context(KafkaRecords(kafka, names))
     look_up = LookUp(view, owners, records, LakeSessions(tables), freshness.rows)
     return _LakeParts(tables=tables, freshness=freshness, look_up=look_up)
@@ -219,6 +222,7 @@ def _scheduler(
 def _operations(
     settings: ControlSettings,
     view: ClusterView,
+    feed: EventFeed,
     zookeeper: ZooKeeper,
     drain: HttpDrain,
     actions: Actions,
@@ -231,6 +235,7 @@ def _operations(
         actions,
         timeout_s=settings.operation_timeout_s,
         look_every_s=settings.refresh_s,
+        movements=feed.movements,
     )
 
 

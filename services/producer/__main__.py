@@ -13,18 +13,14 @@ import dataclasses
 import functools
 import logging
 import math
-import resource
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
 from services.producer.app import create_face
 from services.producer.http.access.keys import WriteKeys, parse_keys
-from services.producer.http.connection import HttpConnection
-from services.producer.http.face import Face
+from services.producer.http.face import ProducerFace
 from services.producer.http.metrics import ProducerMetrics
-from services.producer.http.protocol.bounds import Bounds
-from services.producer.http.protocol.connections import RESERVE, Connections, Reserve
 from services.producer.http.public import PublicFace
 from services.producer.http.status import ProducerStatus
 from services.producer.kafka.rejects import KafkaRejects
@@ -36,13 +32,13 @@ from services.producer.workers.supervisor import STOP_GRACE_S, Supervisor
 from services.producer.workers.worker import OPTION, Worker
 from shared.kafka.cluster import Cluster
 from shared.model.routing import StreamTable
+from shared.server.bounds import Bounds
+from shared.server.connections import Connections, Reserve, possible_connections
+from shared.server.face import Face
+from shared.server.options import server_options
 from shared.service.runtime import http_server, main, tune_garbage_collection
 from shared.zookeeper.connection import ZooKeeper
 
-KEEP_ALIVE_S = 65
-"""Longer than the 60 s after which load balancers close idle connections: they must close first."""
-OTHER_FILES = 100
-"""Open files that connections leave to the rest of the process, e.g. to reconnect to Kafka."""
 FREED_BYTES = 32 * 1024 * 1024
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Options of glibc's `mallopt`: how much may be free at the heap's end, and what is mapped apart from it."""
@@ -128,7 +124,7 @@ class Producer:
     async def _listeners(self) -> AsyncIterator[None]:
         settings, private = self._settings, self._settings.private_listener
         face = self._face
-        public = face if private is None else Face(face.door, PublicFace(face.app))
+        public = face if private is None else ProducerFace(face.door, PublicFace(face.app))
         listeners = [(public, settings.host, settings.port)]
         if private is not None:
             # all of it, because the page at `/try` sends its fragments to its own origin
@@ -157,15 +153,9 @@ class Producer:
         )
 
     def _server_options(self, face: Face, bounds: Bounds) -> dict[str, Any]:
-        return {
+        return server_options(face, bounds) | {
             "is_shared": self._worker is not None,
             "tls": self._settings.tls,
-            "http": functools.partial(HttpConnection, face=face, bounds=bounds),
-            "ws": "none",
-            "lifespan": "off",
-            # nothing here depends on a client's address, and the headers could be forged
-            "proxy_headers": False,
-            "timeout_keep_alive": KEEP_ALIVE_S,
             "timeout_graceful_shutdown": math.ceil(self._settings.ack_timeout_s) + 1,
         }
 
@@ -180,17 +170,6 @@ class Producer:
 
     def _on_lost(self) -> None:
         self._metrics.lost_batches += 1
-
-
-def possible_connections(configured: int, listeners: int) -> int:
-    """The configured number, or what the limit of open files allows besides the reserve of each listener."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    left = files - OTHER_FILES - RESERVE * listeners
-    possible = configured if files == resource.RLIM_INFINITY else max(1, left)
-    if possible < configured:
-        fields = {"possible": possible, "configured": configured, "open_files": files}
-        logger.info("fewer connections than configured", extra=fields)
-    return min(configured, possible)
 
 
 def _keep_freed_memory() -> None:

@@ -18,7 +18,7 @@ from services.producer.http.access.origins import Origins, parse_origins
 from services.producer.http.agent import install_agent
 from services.producer.http.body import SmallBodies
 from services.producer.http.door import Door
-from services.producer.http.face import Face
+from services.producer.http.face import ProducerFace
 from services.producer.http.gate import MARKERS, Gate, GatedApp
 from services.producer.http.metrics import ProducerMetrics
 from services.producer.http.openapi import MARKERS_RESPONSES, TABLE_RESPONSES, WRITE_KEYS, document_fragments
@@ -67,7 +67,7 @@ def create_face(
     metrics: ProducerMetrics,
     keys: WriteKeys | None = None,
     statuses: Callable[[], list[ProducerStatus]] | None = None,
-) -> Face:
+) -> ProducerFace:
     """What the producer answers; without `keys` anybody may write, without `statuses` it is alone.
 
     `table` and `table_json` return the current stream table (None and b"" while there is none).
@@ -108,7 +108,7 @@ def create_face(
     install_docs(app)
     document_fragments(app, needs_key=keys.is_needed)
     # the gate outside: a request that may not write is rejected before its body is read
-    return Face(door, GatedApp(SmallBodies(app), gate))
+    return ProducerFace(door, GatedApp(SmallBodies(app), gate))
 
 
 def _install_markers(

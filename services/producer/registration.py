@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ import msgspec
 from services.producer.settings import DEFAULT_STREAMS, ProducerSettings
 from shared.backoff import Backoff
 from shared.errors import Unavailable, ZooKeeperUnavailable
+from shared.kafka.append_times import TimesNotOfBroker, check_append_times
 from shared.kafka.topics import ensure_topics, rejected_topic
 from shared.model.cluster import ProducerNode
 from shared.model.routing import StreamTable, parse_table
@@ -26,6 +28,8 @@ from shared.zookeeper.stream_table import REREAD_S, TableUnreadable, ensure_tabl
 from shared.zookeeper.unreadable import UnreadableZnodes
 from shared.zookeeper.znodes import Znode, Znodes
 
+CLOCK_S = 60.0
+"""So often the topics are asked again whose time their records bear: an operator may change that."""
 logger = logging.getLogger(__name__)
 
 
@@ -52,6 +56,7 @@ class Registration:
         """The last readable one."""
         self.table_json = b""
         self._failure = "no stream table yet"
+        self._clock_checked_s = -math.inf
 
     def __repr__(self) -> str:
         return f"<Registration of {self._settings.id}: {self.complaint() or f'{self.table_json[:40]!r}…'}>"
@@ -85,11 +90,15 @@ class Registration:
                     await self._changed.wait()
 
     async def step(self) -> None:
-        """Reads (or creates) the table, and registers the producer unless it is registered."""
+        """Reads (or creates) the table, and registers the producer unless it is registered.
+
+        Raises what `run` raises, and Unavailable. Without the broker's time in the topics there is no table.
+        """
         self._changed.clear()
         names = self._settings.names
         found = await self._znodes.get(names.table, watch=self._on_change)
         table = self._decoded(found)
+        await self._check_clock()
         if found is None or self.table is None:
             await self._ensure_table()
             # again, for the watch: there was nothing to watch before
@@ -103,6 +112,24 @@ class Registration:
             logger.info("stream table read", extra={"streams": table.count, "version": table.version})
             self._on_table(table)
         await self._register()
+
+    async def _check_clock(self) -> None:
+        """Before the table is made, and now and then. Raises TimesNotOfBroker: until then, nothing is
+        accepted."""
+        now_s = time.monotonic()
+        if self.table is not None and now_s - self._clock_checked_s < CLOCK_S:
+            return
+        try:
+            await check_append_times(self._settings.kafka_access, self._settings.names)
+        except TimesNotOfBroker:
+            self.table, self.table_json = None, b""
+            raise
+        except Unavailable:
+            # what was right a minute ago still is; a producer with a table needs no administrator of Kafka
+            if self.table is None:
+                raise
+            return
+        self._clock_checked_s = now_s
 
     def _decoded(self, found: Znode | None) -> StreamTable | None:
         """The table in its znode; None if there is none, or if it is unreadable: the last good one stays.

@@ -9,12 +9,14 @@ import asyncio
 import sys
 from pathlib import Path
 
-from services.queue.app import create_app
-from services.queue.http.bodies import Bodies
+from services.queue.app import create_face
 from services.queue.http.keys import QueueKeys
 from services.queue.kafka.store import KafkaQueueStore
 from services.queue.settings import QueueServiceSettings
 from services.queue.worker.queues import Queues
+from shared.server.bounds import Bounds
+from shared.server.connections import Connections, possible_connections
+from shared.server.options import server_options
 from shared.service.inflight import Inflight
 from shared.service.runtime import http_server, main, tune_garbage_collection
 
@@ -27,23 +29,25 @@ async def serve(settings: QueueServiceSettings, stop: asyncio.Event) -> None:
         settings.names,
         replication=settings.replication,
         ack_timeout_s=settings.ack_timeout_s,
+        max_cache_bytes=settings.max_cache_bytes,
     ) as store:
-        queues = Queues(store)
-        bodies = Bodies(
-            inflight=Inflight(settings.max_inflight_bytes),
-            read_timeout_s=settings.read_timeout_s,
-        )
+        queues = Queues(store, max_answer_bytes=settings.max_answer_bytes)
         keys = QueueKeys(Path(settings.queue_keys_file) if settings.queue_keys_file else None)
         await keys.step()
         running = [
             asyncio.create_task(queues.run(), name="queues"),
             asyncio.create_task(keys.run(), name="keys"),
         ]
-        app = create_app(queues, bodies, leaving, keys)
+        face = create_face(queues, Inflight(settings.max_inflight_bytes), leaving, keys)
+        bounds = Bounds(
+            header_timeout_s=settings.header_timeout_s,
+            body_timeout_s=settings.read_timeout_s,
+            connections=Connections(possible_connections(settings.max_connections, 1)),
+        )
         tune_garbage_collection()
         try:
             async with http_server(
-                app, settings.host, settings.port, tls=settings.tls, lifespan="off", proxy_headers=False
+                face.app, settings.host, settings.port, tls=settings.tls, **server_options(face, bounds)
             ):
                 await stop.wait()
                 leaving.set()

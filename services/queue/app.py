@@ -1,29 +1,31 @@
-"""The queue service's HTTP face: `create_app` builds it from its parts."""
+"""The queue service's HTTP face: `create_face` builds it from its parts."""
 
 from __future__ import annotations
 
 import asyncio
 
 from fastapi import FastAPI, Request, Response
-from starlette.types import ASGIApp
 
 from services.queue.http.admin import QueueHandlers, queue_routes
-from services.queue.http.bodies import Bodies
-from services.queue.http.keys import KeyGate, QueueKeys
+from services.queue.http.exchange import Desk
+from services.queue.http.face import QueueFace
+from services.queue.http.gate import KeyGate
+from services.queue.http.keys import QueueKeys
 from services.queue.http.metrics import QueueMetrics
 from services.queue.http.peek import peek_routes
-from services.queue.http.routes import DirectRoutes, ItemHandlers, item_routes
+from services.queue.http.routes import ItemHandlers, item_routes
 from services.queue.worker.queues import Queues
 from shared.errors import BatonError
 from shared.service.api_docs import NO_DOCS, install_docs
 from shared.service.http import HeadAnswers, install_health, install_problems
+from shared.service.inflight import Inflight
 from shared.service.refusals import refusal
 
 
-def create_app(
-    queues: Queues, bodies: Bodies, leaving: asyncio.Event, keys: QueueKeys | None = None
-) -> ASGIApp:
-    """The app over the queues, for whom `keys` lets in.
+def create_face(
+    queues: Queues, inflight: Inflight, leaving: asyncio.Event, keys: QueueKeys | None = None
+) -> QueueFace:
+    """The face over the queues, for whom `keys` lets in; `inflight` bounds its requests.
 
     Once it is `leaving`, it is not ready and its long polls end.
     """
@@ -54,8 +56,8 @@ def create_app(
     install_health(app, complaints, QueueMetrics(queues).registry, remarks=remarks)
     app.include_router(queue_routes(QueueHandlers(queues)))
     app.include_router(peek_routes(queues))
-    handlers = ItemHandlers(queues, bodies, leaving).by_name()
-    app.include_router(item_routes(handlers))
+    app.include_router(item_routes())
     install_docs(app)
+    desk = Desk(keys=keys, inflight=inflight, handlers=ItemHandlers(queues, leaving).by_name())
     # the gate outside: a request that may not be made is refused before its body is read
-    return KeyGate(DirectRoutes(app, handlers), keys)
+    return QueueFace(desk, KeyGate(app, keys))

@@ -59,6 +59,19 @@ class ItemLog(Protocol):
         """Where each partition ends, as far as known."""
         ...
 
+    @property
+    def fault(self) -> str:
+        """Why nothing may be leased or added: the topic is not the one whose items were leased. Else ""."""
+        ...
+
+    async def check(self, frontier: Sequence[int]) -> None:
+        """Finds out whether the partitions reach the frontier; else there is a fault, until they do again."""
+        ...
+
+    async def first(self, place: Place, end: int) -> ItemRecord | None:
+        """The first item of the partition at or behind the place, and before offset `end`."""
+        ...
+
     def follow(self, frontier: Sequence[int]) -> None:
         """Reads ahead from there; at once if it is not where it has been reading."""
         ...
@@ -115,6 +128,9 @@ class QueueStore(Protocol):
         """The log of a queue that exists."""
         ...
 
-    async def open_items(self, name: str, *, over: str, partitions: int) -> ItemLog:
-        """The items of a queue that exists. Raises NotFound if the topic that it is over does not."""
+    async def open_items(self, name: str, *, over: str, partitions: int, frontier: Sequence[int]) -> ItemLog:
+        """The items of a queue that exists, checked against its frontier.
+
+        Raises NotFound if the topic that it is over does not.
+        """
         ...

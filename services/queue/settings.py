@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from services.queue.http.bodies import MAX_REQUEST_BYTES
+from services.queue.core.items import MAX_ITEM_BYTES
+from services.queue.http.exchange import MAX_REQUEST_BYTES
+from services.queue.kafka import cache
+from services.queue.worker import answers
 from shared.service.service_settings import PORTS, ServiceSettings
 from shared.service.settings import at_least, between, setting
 
@@ -27,10 +30,32 @@ class QueueServiceSettings(ServiceSettings):
         "most bytes of requests that are being read or wait for Kafka; beyond that 429",
         at_least(2 * MAX_REQUEST_BYTES, "a larger request might never be read"),
     )
+    max_answer_bytes: int = setting(
+        answers.MAX_BYTES,
+        "most bytes of items in answers that are being sent, each counted twice; beyond that answers have "
+        "fewer items, and then 429",
+        at_least(2 * answers.COPIES * MAX_ITEM_BYTES, "large items would be answered one at a time"),
+    )
+    max_cache_bytes: int = setting(
+        cache.MAX_BYTES,
+        "most bytes of items that are read ahead or kept, of all queues together; one keeps at most 24 MB",
+        at_least(8 * MAX_ITEM_BYTES, "items would be read from Kafka again and again"),
+    )
     ack_timeout_s: float = setting(
         10.0,
         "how long Kafka may take to acknowledge before a request gets 503",
         between(0.2, 120, "shorter than a broker's restart rejects requests that could have waited"),
+    )
+    max_connections: int = setting(
+        4096,
+        "most open connections, less if the process may not open as many files; a further one gets 503, "
+        "except to `/livez`, `/readyz` and `/metrics`",
+        between(1, 1_000_000, "without a connection there are no requests"),
+    )
+    header_timeout_s: float = setting(
+        10.0,
+        "how long a client may take to send a request's headers",
+        between(0.1, 600, "shorter cuts off slow clients, longer allows them to occupy connections"),
     )
     read_timeout_s: float = setting(
         30.0,

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 
 from shared.backoff import Backoff
@@ -91,6 +92,14 @@ class KafkaGroup:
         if failed:
             raise refusal(f"the offset of {self._name} is not committed", min(failed))
 
+    async def count_members(self) -> int:
+        """How many processes are in the group; 0 of one that there is not. Raises KafkaUnavailable."""
+        answer = await self._ask(DescribeGroupsRequest([self._name]))
+        (found,) = answer.groups
+        if found[0]:
+            raise refusal(f"the members of {self._name} are not known", found[0])
+        return len(found[5])
+
     async def delete(self, partitions: Collection[Partition]) -> None:
         """Deletes the offsets of the partitions; none is no error.
 
@@ -134,6 +143,8 @@ def _by_topic(partitions: Iterable[Partition]) -> list[tuple[str, list[int]]]:
 
 
 def _codes(answer: Any) -> set[int]:
-    """All error codes of an answer: its own, if it has one, and the last field of each partition's row."""
+    """All error codes of an answer: its own and each group's, if it has one, and the last field of each
+    partition's row."""
     own = getattr(answer, "error_code", 0)
-    return {own, *(row[-1] for _, rows in answer.topics for row in rows)}
+    groups = {group[0] for group in getattr(answer, "groups", ())}
+    return {own, *groups, *(row[-1] for _, rows in getattr(answer, "topics", ()) for row in rows)}

@@ -162,6 +162,11 @@ class Names:
         return f"{self.root}/lake-writer"
 
     @property
+    def upkeep_lock(self) -> str:
+        """The ephemeral node of the only run that may maintain the lake's tables, those of all groups."""
+        return f"{self.root}/lake-upkeep"
+
+    @property
     def operations(self) -> str:
         return f"{self.root}/operations"
 

@@ -9,7 +9,6 @@ the consumer and the audit read it.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -28,12 +27,17 @@ class GroupStart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `follows`: the group that it follows, None for one that follows nobody. `offsets`: by stream, the offset
     at which it starts; None if its log was made anew, so that nothing of it stands in the followed group.
-    `logs`: by stream, the number of the followed group's log (`Head.log`) where it is not 0.
+    `logs`: by stream, the number of the followed group's log (`Head.log`) where it is not 0. `appended`: by
+    stream, the append time (ms) of the record before the start, by which the log is recognized. `is_over`:
+    the group worked at a cluster that was lost, and only its sessions are here (docs/mirror.md); nobody
+    joins it.
     """
 
     follows: str | None
     offsets: dict[Natural, Natural | None]
     logs: dict[Natural, Natural] = {}
+    appended: dict[Natural, int] = {}
+    is_over: bool = False
 
     def encode(self) -> bytes:
         """The data of the znode."""
@@ -95,22 +99,32 @@ def cuts_of(chain: Sequence[GroupStart], stream: int) -> list[Cut]:
     for start in chain:
         if start.follows is None:
             break
-        offset = start.offset(stream)
+        offset, log = start.offset(stream), start.logs.get(stream, 0)
         # the sessions of a log that is gone cannot be made again, so no start on the new one cuts them
         below = offset if below is None or offset is None else min(below, offset)
-        cuts.append(Cut(start.follows, below, start.logs.get(stream, 0)))
+        cuts.append(Cut(start.follows, below, log))
+        if log:
+            below = None  # that group was started over, so its own start lies in a log before this one
     return cuts
 
 
 def reaching_cuts(chain: Sequence[GroupStart], stream: int) -> list[Cut]:
-    """Those of `cuts_of` whose sessions may reach the start: not beyond a log that was made anew, because
-    sessions of a log that is gone cover nothing of the one that is there. Raises InvalidInput.
+    """Those of `cuts_of` whose sessions may reach the start: not beyond a log that was made anew or a group
+    that was started over, because sessions of a log that is gone cover nothing of the one that is there.
+    Raises InvalidInput.
 
     >>> lost = [GroupStart(follows="b", offsets={0: 5}), GroupStart(follows="a", offsets={0: None})]
     >>> reaching_cuts(lost, 0)
     [Cut(group='b', below=5, log=0)]
     """
-    return list(itertools.takewhile(lambda cut: cut.below is not None, cuts_of(chain, stream)))
+    reaching = []
+    for cut in cuts_of(chain, stream):
+        if cut.below is None:
+            break
+        reaching.append(cut)
+        if cut.log:
+            break
+    return reaching
 
 
 def latest_start(head: Head | None, before: int | None) -> int:

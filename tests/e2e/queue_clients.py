@@ -27,10 +27,11 @@ class Line(msgspec.Struct, frozen=True, array_like=True):
     """What a client did at `at_s`: the machine's clock that never goes back, the same for all processes.
 
     `got`: items of a lease that was asked for at `at_s`. `asked`: they are to be settled so. `done`: the
-    answer said so; `elsewhere`: another worker's than that of the lease.
+    answer said so; `elsewhere`: another worker's than that of the lease. `refused`: the answer said that
+    their receipts are stale. What was asked and is neither has had no answer.
     """
 
-    what: Literal["got", "asked", "done"]
+    what: Literal["got", "asked", "done", "refused"]
     how: str
     at_s: float
     items: list[tuple[int, int]]
@@ -63,11 +64,14 @@ class Clients:
                 continue
             self._write("asked", how, time.monotonic(), items)
             where, answer = await self._call(how, {"receipts": [item["receipt"] for item in found]})
-            if answer is None or answer.status_code == 409:
+            if answer is None:
                 continue
-            stale = set(answer.json()["stale"])
+            is_refused = answer.status_code == 409
+            stale = set(range(len(items)) if is_refused else answer.json()["stale"])
             done = [item for index, item in enumerate(items) if index not in stale]
+            refused = [item for index, item in enumerate(items) if index in stale]
             self._write("done", how, time.monotonic(), done, elsewhere=where != url)
+            self._write("refused", how, time.monotonic(), refused)
 
     async def _call(self, path: str, body: Any) -> tuple[str, httpx.Response | None]:
         """The answer of any worker that is there, and that worker; another one is asked if there is none."""
@@ -86,7 +90,7 @@ class Clients:
 
     def _write(
         self,
-        what: Literal["got", "asked", "done"],
+        what: Literal["got", "asked", "done", "refused"],
         how: str,
         at_s: float,
         items: list[tuple[int, int]],

@@ -1,6 +1,7 @@
 """The example of docs/groups.md on real servers: two groups over five streams, one rewound from the other.
 
-Their members are killed (SIGKILL) while fragments arrive, some in the midst of a first commit.
+A third group follows the second. Their members are killed (SIGKILL) while fragments arrive, some in the midst
+of a first commit.
 """
 
 from __future__ import annotations
@@ -9,18 +10,18 @@ import asyncio
 import json
 import random
 import signal
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import msgspec
 
 from tests.e2e.fleet import SETTINGS, Fleet, fleet, new_seed
+from tests.e2e.groups import kill, rewind, wrong_in
+from tests.e2e.seam_judge import ANEW, GONE, judge_key, log_of
 from tests.e2e.visits import Visits
-from tests.waiting import DEADLINE_S, until
+from tests.waiting import until
 
 STREAMS = 5
 PER_S = 500
@@ -28,16 +29,13 @@ FIRST, SECOND = (0, 1), (10, 11, 12)
 """The members of both groups, by number."""
 QUIET = msgspec.structs.replace(SETTINGS, gap_ms=8_000, lateness_ms=4_000)
 """Sessions are short, so a rewind may start far below the end."""
-LIMIT = 2
-"""The second group's limit on the fragments of a session: its sessions end elsewhere."""
-
-
-async def ask(one: Fleet, method: str, path: str, **body: Any) -> httpx.Response:
-    """Control's answer, once it has read everything."""
-    async with httpx.AsyncClient(
-        base_url=f"http://127.0.0.1:{one.port_of('control')}", trust_env=False, timeout=DEADLINE_S
-    ) as http:
-        return await http.request(method, path, json=body or None)
+THIRD = 20
+"""The only member of a group that follows the second one."""
+CHANGES = {
+    "default-2": {"max_session_fragments": 2},
+    "default-3": {"gap_ms": 1_500, "max_session_fragments": 5},
+}
+"""Settings in which each group differs from the one that it follows: its sessions begin and end elsewhere."""
 
 
 async def shares(one: Fleet, group: str) -> list[int]:
@@ -58,99 +56,99 @@ async def shares(one: Fleet, group: str) -> list[int]:
     return sorted(found.values(), reverse=True)
 
 
-def start_second(one: Fleet, index: int, crash: str | None = None) -> None:
-    """Starts a member of the second group; its settings are those that control has made."""
-    one.start_consumer(index, crash, group="default-2", max_session_fragments=LIMIT)
+def start(one: Fleet, index: int, crash: str | None = None) -> None:
+    """Starts a member; its settings are those that control has made for its group."""
+    group = "default" if index in FIRST else "default-2" if index in SECOND else "default-3"
+    one.start_consumer(index, crash, group=group, **CHANGES.get(group, {}))
 
 
-async def kill(one: Fleet, index: int) -> None:
-    """SIGKILL, and its end."""
-    one.consumer(index).signal(signal.SIGKILL)
-    await one.consumer(index).ended()
-
-
-async def wrong_in(one: Fleet, group: str) -> list[str]:
-    """What the judge finds wrong with the current sessions of a group."""
-    current = (await ask(one, "GET", f"/groups/{group}/current")).content
-    prefix = f"{one.where.names.namespace}."
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(Path(__file__).with_name("seam_judge.py"))),
-        *(one.where.kafka, prefix, str(STREAMS)),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    out, _ = await process.communicate(current)
-    assert process.returncode == 0
-    return out.decode().splitlines()
-
-
-async def test_a_rewound_group_under_kills_has_every_fragment_in_one_current_session(
+async def test_rewound_groups_under_kills_have_every_fragment_in_one_current_session(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """Two groups, two and three members; the second reads three of the streams again from the middle. Both
-    have every fragment in exactly one current session, by a judge that shares no code."""
+    """Two groups, two and three members; the second reads three of the streams again from the middle, and a
+    third one follows it from below, above and beyond that. All have every fragment in exactly one current
+    session, by a judge that shares no code."""
     rng = random.Random(new_seed())
     visits = Visits(rng)
     async with fleet(kafka, zookeeper, namespace, tmp_path, QUIET, streams=STREAMS) as one:
+        second, third = (
+            Fleet(replace(one.where, group=name), zookeeper, tmp_path, QUIET) for name in CHANGES
+        )
         one.start_control()
         for index in FIRST:
-            one.start_consumer(index)
+            start(one, index)
         await one.write(visits, 1_000)
-        await one.committed({n: len(await one.where.log(n)) - 1 for n in range(STREAMS)})
+        ends = {n: len(await one.where.log(n)) - 1 for n in range(STREAMS)}
+        await one.committed(ends)
         await one.ready("control")
         heads = await one.where.heads()
-        wish = {
-            "kind": "rewind",
-            "as": "default-2",
-            "to": {str(n): heads[n].position // 2 for n in range(3)},
-            "settings": {"max_session_fragments": LIMIT},
-        }
-        dry = await ask(one, "POST", "/operations", **wish, dry_run=True)
-        assert dry.status_code == 200, dry.text
-        shown = dry.json()
 
-        made = await ask(one, "POST", "/operations", **wish, if_plan=shown["plan"])
-
-        assert (made.status_code, made.json()["state"]) == (202, "done"), made.text
+        to = {str(n): heads[n].position // 2 for n in range(3)}
+        starts = await rewind(one, "default", "default-2", to=to, settings=CHANGES["default-2"])
         for index, place in zip(SECOND, ("before_commit", "after_commit", "before_offsets"), strict=True):
-            start_second(one, index, crash=f"{place}:1:SIGKILL")
+            start(one, index, crash=f"{place}:1:SIGKILL")
 
         async def kill_some() -> None:
             for index in SECOND:  # each dies in its first commit
                 assert await one.consumer(index).ended() == -signal.SIGKILL, one.tail()
-                start_second(one, index)
+                start(one, index)
+            await second.committed(ends)
+            lower = {"0": starts[0] // 2, "1": (starts[1] + ends[1]) // 2, "3": starts[3]}
+            below = await rewind(one, "default-2", "default-3", to=lower, settings=CHANGES["default-3"])
+            assert below[0] < starts[0], (below, starts)
+            assert starts[1] < below[1], (below, starts)
+            start(one, THIRD, crash="after_commit:2:SIGKILL")
             for index in (*FIRST, rng.choice(SECOND)):
                 await kill(one, index)
-                one.start_consumer(index) if index in FIRST else start_second(one, index)
-            await asyncio.gather(*[one.ready(f"consumer-{index}") for index in (*FIRST, *SECOND)])
+                start(one, index)
+            assert await one.consumer(THIRD).ended() == -signal.SIGKILL, one.tail()
+            start(one, THIRD)
+            await asyncio.gather(*[one.ready(f"consumer-{index}") for index in (*FIRST, *SECOND, THIRD)])
 
         await one.write_while(kill_some(), visits, PER_S)
         assert (await shares(one, "default"), await shares(one, "default-2")) == ([3, 2], [2, 2, 1])
         await one.close_all()
-        second = Fleet(replace(one.where, group="default-2"), zookeeper, tmp_path, QUIET)
-        await second.committed({n: len(await one.where.log(n)) - 1 for n in range(STREAMS)})
+        ends = {n: len(await one.where.log(n)) - 1 for n in range(STREAMS)}
+        await asyncio.gather(second.committed(ends), third.committed(ends))
 
-        starts = [row["start"] for row in shown["streams"]]
         assert all(0 < start < heads[n].position for n, start in enumerate(starts[:3]))
-        assert await wrong_in(one, "default") == []
-        assert await wrong_in(one, "default-2") == []
-        assert sum(head.counts.covered for head in (await second.where.heads()).values()) > 0
+        for group in ("default", *CHANGES):
+            assert await wrong_in(one, group) == [], group
+        for follower in (second, third):
+            assert sum(head.counts.covered for head in (await follower.where.heads()).values()) > 0
         own = await second.where.delivered()
         assert min(one.first_offset - starts[one.stream] for one in own) >= 0
-        assert max(one.fragments for one in own) == LIMIT
+        assert [
+            max(one.fragments for one in own),
+            max(one.fragments for one in await third.where.delivered()),
+        ] == [CHANGES[name]["max_session_fragments"] for name in CHANGES]
+
+
+def test_the_judge_knows_which_log_a_session_is_of() -> None:
+    """By the answer of control: null, and numbers of logs. What it does not name is of none."""
+    cuts: list[dict[str, Any]] = [
+        {"stream": 0, "below": 5, "log": 7},
+        {"stream": 1, "below": None, "log": 0},
+    ]
+    rows = [(0, 7, 4), (0, 7, 5), (0, 0, 9), (0, 8, 1), (1, 0, 9), (1, 3, 0)]
+
+    found = [
+        log_of({"stream": stream, "log": log, "first_offset": first}, cuts) for stream, log, first in rows
+    ]
+
+    assert found == [ANEW, None, GONE, None, GONE, None]
+    assert log_of({"stream": 0}, None) == ANEW
 
 
 def test_the_judge_finds_a_fragment_that_is_missing_and_one_that_is_there_twice() -> None:
     """The judge can fail."""
-    from tests.e2e.seam_judge import judge_key
-
     log = [(n, {"id": f"i{n}"}) for n in range(4)]
     sessions = [
         {"first_offset": first, "last_offset": last, "data": [log[n][1] for n in range(first, last + 1)]}
         for first, last in ((0, 1), (2, 3))
     ]
 
-    assert judge_key(0, "k", log, sessions) == []
-    assert len(judge_key(0, "k", log, sessions[:1])) == 2
-    assert judge_key(0, "k", log, [*sessions, sessions[1]]) != []
-    assert judge_key(0, "k", log[:3], sessions) != []
+    assert judge_key("k", log, sessions) == []
+    assert len(judge_key("k", log, sessions[:1])) == 2
+    assert judge_key("k", log, [*sessions, sessions[1]]) != []
+    assert judge_key("k", log[:3], sessions) != []

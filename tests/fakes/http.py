@@ -1,4 +1,4 @@
-"""The producer's real HTTP connection in memory: a transport for httpx, and the server's side of a socket."""
+"""A service's real HTTP connection in memory: a transport for httpx, and the server's side of a socket."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from services.producer.http.connection import HttpConnection
-from services.producer.http.face import Face
-from services.producer.http.protocol.bounds import Bounds
+from shared.server.bounds import Bounds
+from shared.server.connection import HttpConnection
+from shared.server.face import Face
 
 PATIENT = Bounds(header_timeout_s=20, body_timeout_s=20)
 HEADERS_TURNS = 20
@@ -112,7 +112,7 @@ def as_asgi(face: Face) -> ASGIApp:
             body, more = body + message.get("body", b""), message.get("more_body", False)
         target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
         headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
-        url = httpx.URL(scheme="http", host="producer", raw_path=target)
+        url = httpx.URL(scheme="http", host="service", raw_path=target)
         answer = await FaceTransport(face).handle_async_request(
             httpx.Request(scope["method"], url, headers=headers, content=body)
         )

@@ -94,9 +94,13 @@ class InMemoryQueueStore:
         opened = self.readers[name] = InMemoryCommandLog(self, self.logs[name])
         return opened
 
-    async def open_items(self, name: str, *, over: str, partitions: int) -> InMemoryItemLog:
+    async def open_items(
+        self, name: str, *, over: str, partitions: int, frontier: Sequence[int]
+    ) -> InMemoryItemLog:
         self.check()
-        return InMemoryItemLog(self, name, self.topics[over or name])
+        items = InMemoryItemLog(self, name, self.topics[over or name])
+        await items.check(frontier)
+        return items
 
 
 class InMemoryCommandLog:
@@ -161,6 +165,7 @@ class InMemoryItemLog:
         self._store, self._name, self._stored = store, name, stored
         self.starts = [0] * len(stored.partitions)
         self.frontier: Sequence[int] = self.starts
+        self.fault = ""
 
     @property
     def ends(self) -> list[int]:
@@ -169,6 +174,16 @@ class InMemoryItemLog:
     @property
     def backlog_ends(self) -> list[int]:
         return self.ends
+
+    async def check(self, frontier: Sequence[int]) -> None:
+        is_short = any(end < offset for end, offset in zip(self.ends, frontier, strict=True))
+        self.fault = "the topic was shortened: seek the queue back" if is_short else ""
+
+    async def first(self, place: Place, end: int) -> ItemRecord | None:
+        self._store.check()
+        number, offset = place
+        behind = self._stored.partitions[number][offset:end]
+        return next((item for item in behind if item is not None), None)
 
     def follow(self, frontier: Sequence[int]) -> None:
         self.frontier = list(frontier)

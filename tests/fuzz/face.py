@@ -12,11 +12,11 @@ from typing import Any
 
 from services.producer.core.ingest import Portion, Rejected
 from services.producer.http.access.keys import WriteKeys, parse_keys
-from services.producer.http.protocol.answers import Pairs
-from services.producer.http.protocol.exchange import Exchange, Head
-from services.producer.http.protocol.outlet import Outlet
 from services.producer.settings import ProducerSettings
 from shared.errors import KafkaUnavailable
+from shared.server.answers import Pairs
+from shared.server.exchange import Exchange, Head
+from shared.server.outlet import Outlet
 from tests.fakes.http import Wire
 from tests.fakes.rejects import InMemoryRejects
 from tests.fakes.sink import InMemoryFragmentSink

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,9 @@ async def test_the_lake_is_behind_by_what_it_lacks(kafka: str, namespace: str, t
     async with KafkaSessions(kafka, names) as topics:
         topic_id = await id_of_topic(topics)
         freshness = Freshness(positions, topics, view, names, every_s=1, now_ms=lambda: clock[0])
+        expected = Freshness(
+            positions, topics, view, names, every_s=1, scheduled=["default"], now_ms=lambda: clock[0]
+        )
         registry = registry_for(view, InMemoryRunner(), EventFeed(), freshness=freshness.rows)
 
         def hold(partition: int, *offsets: int, id_: str = topic_id) -> None:
@@ -81,6 +85,10 @@ async def test_the_lake_is_behind_by_what_it_lacks(kafka: str, namespace: str, t
         third = await deliver(kafka, topic, 0, [b"d"])
         await freshness.step()
         assert freshness.rows() == []  # there is no table that could be behind
+        clock[0] = first[0][1] + 7000
+        await expected.step()
+        (row,) = expected.rows()  # a schedule should have made it
+        assert (row.behind_s, row.behind_records, row.loss_in_s) == (7.0, 5 + 2, RETENTION_MS / 1000 - 7)
 
         # another topic of the same name had these offsets
         hold(0, 0, 1, 2, 3, id_="earlier")
@@ -120,6 +128,11 @@ async def test_the_lake_is_behind_by_what_it_lacks(kafka: str, namespace: str, t
         assert row.lost_records == 2  # the record, and the marker before it
         assert row.oldest_at == fourth[0][1]
         assert second[0][0] == 0
+
+        shutil.rmtree(tmp_path / namespace / "sessions")
+        await expected.step()
+        (row,) = expected.rows()
+        assert (row.oldest_at, row.lost_records) == (second[0][1], 0)
 
 
 def gauge(registry: CollectorRegistry, name: str) -> float | None:

@@ -142,6 +142,30 @@ async def test_a_head_that_kafka_dropped_is_read_from_the_checkpoints(
     await successor.close()
 
 
+async def test_what_a_killed_mirror_left_is_not_read(kafka: str, names: Names) -> None:
+    """It copies in transactions; the records of one that was aborted come again in the next."""
+    topic = names.fragments(1)
+    async with AIOKafkaProducer(bootstrap_servers=kafka, transactional_id=f"copier-{topic}") as producer:
+        for is_whole in (False, True):
+            await producer.begin_transaction()
+            await producer.send_and_wait(topic, fragment("a"), key=b"a", partition=0)
+            await (producer.commit_transaction() if is_whole else producer.abort_transaction())
+        await producer.begin_transaction()
+        await producer.send_and_wait(topic, fragment("b"), key=b"b", partition=0)
+        await producer.commit_transaction()
+    log = KafkaStreamLog(kafka, names, "default", GroupSettings(), 2)
+    reader = log.reader(1)
+
+    await reader.open(0)
+    found: list[bytes | None] = []
+    while len(found) < 2:
+        found += [record.key for record in await reader.fetch(1.0)]
+    await reader.close()
+    await log.close()
+
+    assert found == [b"a", b"b"]
+
+
 async def test_topics_have_the_required_settings(kafka: str, names: Names) -> None:
     """Append time on fragments, records of up to 2 MB, and checkpoints kept forever."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -14,6 +14,7 @@ from services.consumer.adapters.kafka.source import KafkaFragmentReader
 from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.worker import StreamWorker
+from services.control.adapters.kafka_rewinds import KafkaRewinds
 from shared.model.names import Names
 from tests.integration.kafka_log_ground import delivered
 from tests.integration.kafka_operator import KafkaOperator
@@ -23,7 +24,9 @@ from tests.topics import Append
 
 
 @contextlib.asynccontextmanager
-async def running(log: KafkaStreamLog, epoch: int) -> AsyncIterator[StreamWorker]:
+async def running(
+    log: KafkaStreamLog, epoch: int, lease_alive: Callable[[], bool] = lambda: True
+) -> AsyncIterator[StreamWorker]:
     """A worker of stream 0, which is stopped at the end of the block."""
 
     async def is_mine() -> bool:
@@ -37,7 +40,7 @@ async def running(log: KafkaStreamLog, epoch: int) -> AsyncIterator[StreamWorker
         now_s=asyncio.get_running_loop().time,
         wall_ms=lambda: int(time.time() * 1000),
     )
-    claimed = Claimed(is_mine=is_mine, lease_alive=lambda: True, commit_s=0.1)
+    claimed = Claimed(is_mine=is_mine, lease_alive=lease_alive, commit_s=0.1)
     worker = StreamWorker(0, epoch, context, claimed)
     ending = asyncio.ensure_future(worker.run())
     yield worker
@@ -86,6 +89,32 @@ async def test_a_reader_repeats_the_last_record_after_each_reconnection_and_only
     assert sum(map(len, found)) <= 9 + 2 + 1
     await reader.close()
     await log.close()
+
+
+async def test_a_stream_that_stops_leaves_its_head_where_a_rewind_finds_it(
+    kafka: str, names: Names, append: Append, operator: Operator
+) -> None:
+    """Kafka drops the committed offset with the topic. The owner has not opened the stream again: its lease
+    was over while the log was lost, and grew beyond where it had been read to."""
+    log = KafkaStreamLog(kafka, names, "default", SETTINGS, 2)
+    has_lease = True
+    await appended(append, 4)
+    async with running(log, epoch=1, lease_alive=lambda: has_lease) as worker:
+        await until_stored(worker, 4)
+        has_lease = False
+        await appended(append, 1)  # it is fetched, and not committed
+        await operator.lose_end(0, 0)
+        await appended(append, 9)
+        has_lease = True
+        async with asyncio.timeout(30):
+            await worker.rewound.wait()
+        async with KafkaRewinds(kafka, names) as source:
+            found = (await source.facts("default", {0: None}, None))[0]
+    await log.close()
+
+    assert (found.unreadable, found.log) == ("", "anew")
+    assert found.head is not None
+    assert found.head.position >= 4
 
 
 async def test_a_topic_that_was_created_anew_stops_its_stream_until_it_is_started_over(

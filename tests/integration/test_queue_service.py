@@ -18,14 +18,16 @@ from aiokafka import AIOKafkaProducer
 
 from services.queue.core.items import MAX_ITEM_BYTES
 from services.queue.core.snapshot import encode_state
+from services.queue.kafka import cache
 from services.queue.kafka import items as kafka_items
 from services.queue.kafka.store import KafkaQueueStore
+from shared.errors import InvalidInput, KafkaUnavailable
 from shared.kafka.access import KafkaAccess
-from shared.kafka.catalog import TopicSpec
+from shared.kafka.catalog import TopicSpec, create_topics, delete_topics
 from shared.kafka.cluster import Cluster
 from shared.kafka.groups import KafkaGroup
 from shared.kafka.offsets import EARLIEST, list_offsets
-from shared.kafka.topics import ensure_topics
+from shared.kafka.topics import ensure_topics, queue_topic
 from shared.model.names import Names
 from tests.servers import KafkaServer, free_port
 from tests.unit.queue.world import Worker, receipts, worker
@@ -253,8 +255,8 @@ async def test_items_beyond_the_cache_are_read_again(
     kafka: str, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory is bounded by the cache; what comes back after it was evicted comes from the log."""
-    monkeypatch.setattr(kafka_items, "AHEAD_BYTES", 4_000)
-    monkeypatch.setattr(kafka_items, "CACHE_BYTES", 8_000)
+    monkeypatch.setattr(cache, "AHEAD_BYTES", 4_000)
+    monkeypatch.setattr(cache, "QUEUE_BYTES", 8_000)
     async with on_kafka(kafka, namespace) as one:
         await one.call("PUT", "q", {})
         await one.put(*({"data": [n, "x" * 500]} for n in range(60)))
@@ -306,6 +308,73 @@ async def test_a_queue_that_was_made_anew_hands_out_its_own_items(kafka: str, na
         await until(has_both)
 
     assert sorted(len(item["data"]) for item in found) == [3, MAX_ITEM_BYTES - 20]
+
+
+@pytest.mark.parametrize("more", [0, 8], ids=["shorter", "longer"])
+@pytest.mark.timeout(120)
+async def test_items_that_were_made_anew_under_the_log_are_refused_until_they_are_sought(
+    kafka: str, namespace: str, more: int
+) -> None:
+    """Else new items below the frontier would never be handed out, or old ones in place of new ones.
+
+    A worker that is running notices also that a topic which is long enough is another one.
+    """
+    names = Names(namespace)
+    async with on_kafka(kafka, namespace) as one, Cluster(kafka) as cluster:
+        await one.call("PUT", "q", {})
+        await one.put(*({"data": f"old {n}"} for n in range(5)))
+        await one.call("POST", "q/ack", {"receipts": receipts(await one.lease(max=3))})
+        await delete_topics(cluster, [names.queue("q")])
+        await until(lambda: is_made(cluster, queue_topic(names, "q", 1)))
+        async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
+            for n in range(1 + more):
+                await producer.send_and_wait(names.queue("q"), b'"new %d"' % n)
+
+        async def is_noticed() -> bool:
+            remarks: list[str] = (await one.http.get("/readyz")).json().get("remarks", [])
+            return any("seek the queue back" in remark for remark in remarks)
+
+        await until(is_noticed)
+        refused = await one.http.post("/queues/q/lease", json={"max": 10})
+        put = await one.http.post("/queues/q/items", json={"data": "more"})
+        if not more:
+            async with on_kafka(kafka, namespace) as two:
+                lease = await two.http.post("/queues/q/lease", json={})
+                assert lease.status_code == 503, "a new worker sees it, too"
+        await one.call("POST", "q/seek", {"to": "earliest"})
+        found = await one.lease(max=10)
+
+    assert (refused.status_code, put.status_code) == (503, 503)
+    assert [item["data"] for item in found] == [f"new {n}" for n in range(1 + more)]
+
+
+async def is_made(cluster: Cluster, topic: TopicSpec) -> bool:
+    """Whether the topic could be created: one of the name is being deleted for a moment."""
+    try:
+        return (await create_topics(cluster, [topic], 1))[topic.name]
+    except (KafkaUnavailable, InvalidInput):
+        return False
+
+
+async def test_a_deleted_queue_leaves_no_offsets_behind(kafka: str, namespace: str) -> None:
+    """Also one over a topic of others, which stays: a new queue of the name would look half done."""
+    names = Names(namespace)
+    await ensure_topics(kafka, [TopicSpec(name=names.topic("sessions"))], 1)
+    async with on_kafka(kafka, namespace, snapshot_every=3) as one, Cluster(kafka) as cluster:
+        group = KafkaGroup(cluster, names.queue_group("q"))
+        await one.call("PUT", "q", {"over": "sessions"})
+
+        async def is_committed() -> bool:
+            await one.lease()
+            return bool(await group.all_committed())
+
+        await until(is_committed)
+        await one.call("DELETE", "q")
+
+        async def is_forgotten() -> bool:
+            return not await group.all_committed()
+
+        await until(is_forgotten)
 
 
 @pytest.mark.timeout(120)

@@ -48,6 +48,9 @@ async def test_the_facts_of_each_stream_are_read(kafka: str, namespace: str, rew
     # the record before its position was not appended at 1 ms, and nothing in it is that old
     assert (found[1].before, found[1].log) == (7, "anew")
     assert (later[2].first, later[2].end, later[2].at, later[2].head) == (0, 0, None, None)
+    # of stream 1 retention has taken the record before the start, stream 2 starts at 0
+    await delete_below(kafka, names.fragments(1), 2)
+    assert await rewinds.appended({0: 3, 1: 2, 2: 0}) == {0: times[2]}
 
 
 async def test_a_head_that_kafka_has_forgotten_is_not_taken_for_none(
@@ -92,6 +95,8 @@ async def test_sessions_count_as_gone_only_if_they_may_reach_the_start(
     left = [await rewinds.has_sessions_since(cut, stream, 0) for stream in range(3)]
 
     assert whole == [True, True, True]
-    # of stream 0 the first that is left closed when the record was appended, of stream 2 none is left
+    # of stream 0 the first that is left closed when the record was appended, of stream 2 none is left, but
+    # none can reach the end of its log
     assert left == [False, True, False]
+    assert await rewinds.has_sessions_since(cut, 2, 1)
     assert not await rewinds.is_unused("default")

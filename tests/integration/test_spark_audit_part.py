@@ -99,6 +99,32 @@ async def test_retention_that_deletes_during_the_run_does_not_fail_it(
     assert result["verdict"] == "exact"
 
 
+async def test_retention_that_deletes_during_every_attempt_does_not_fail_it(
+    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next attempt starts ahead of what retention removes next. The result says how much it left out."""
+    pipeline, _ = await _two_batches(kafka, namespace)
+    sessions = await pipeline.deliver_all()
+    attempts: list[int] = []
+    judge = job._judge
+
+    def judged(*arguments: Any) -> Any:
+        attempts.append(len(attempts) + 1)
+        for topic in (pipeline.names.sessions("default"), pipeline.names.fragments(0)):
+            asyncio.run(delete_below(kafka, topic, 2 * len(attempts)))
+        return judge(*arguments)
+
+    monkeypatch.setattr(job, "_judge", judged)
+
+    result = await asyncio.to_thread(audit, spark, pipeline.request("audit", tmp_path))
+
+    assert attempts == [1, 2]
+    assert found_in(result) == {}, result["examples"]
+    assert (result["verdict"], 0 < result["judged"] < len(sessions)) == ("exact", True)
+    (why,) = [one["why"] for one in result["left_out"] if one["what"] == "the oldest records"]
+    assert "the next 8 offsets" in why
+
+
 async def test_a_part_of_the_log_is_judged(
     spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,16 +17,22 @@ from services.control.spark.lake.job import lake
 from services.control.tables.lake import Lake
 from services.control.tables.positions import LakePositions
 from shared.model.group import GroupSettings
-from tests.lake import DAY_MS, NOON_MS, session_record
+from tests.lake import DAY_MS, NOON_MS, hidden_files, record_of, session_record
 from tests.spark import Pipeline, closed_log
 from tests.spark_driver import Driver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+HOUR_MS = 3_600_000
+
 
 def _table_ids(spark: SparkSession, table: Path) -> list[str]:
     return sorted(row.id for row in spark.read.format("delta").load(str(table)).collect())
+
+
+def _files(table: Path) -> set[Path]:
+    return set(table.rglob("*.parquet"))
 
 
 def _is_above(count: Callable[[], int], before: int) -> bool:
@@ -89,6 +95,48 @@ async def test_what_at_most_once_has_lost_is_permitted(
     assert (held["added"], held["duplicates"], again["commits"]) == (len(kept), 0, 0)
     assert judged["verdict"] == "within the promise of at_most_once", judged["examples"]
     assert (judged["missing"], judged["delivered"], judged["lake_judged"]) == (1, len(kept), len(kept))
+
+    # no session comes twice, so none is looked for in the table
+    await pipeline.deliver([session_record("more", 1_000)])
+    with hidden_files(Path(pipeline.request("lake", tmp_path).table("sessions"))):
+        more = await asyncio.to_thread(lake, spark, pipeline.request("lake", tmp_path))
+    assert more["added"] == 1
+
+
+async def test_only_files_that_may_hold_a_copy_are_compared(
+    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
+) -> None:
+    """Of one day: not those in which the stream has other offsets, although those of other streams are near;
+    nor those of earlier hours, whatever their streams and offsets.
+    """
+    pipeline = Pipeline(kafka=kafka, namespace=namespace, settings=GroupSettings(delivery="at_least_once"))
+    await pipeline.create()
+    request = pipeline.request("lake", tmp_path)
+    table = Path(request.table("sessions"))
+
+    def record(stream: int, offset: int, opened_at: int) -> tuple[bytes, bytes]:
+        return record_of("k", [b'{"key":"k"}'], offset, (opened_at,) * 3, stream=stream)
+
+    async def added(*records: tuple[bytes, bytes], but: Sequence[Path] = ()) -> tuple[int, int]:
+        """What is new, and what is held already, with all files hidden but these."""
+        for n, one in enumerate(records):
+            await pipeline.deliver([one], partition=n)
+        with hidden_files(table, *but):
+            result = await asyncio.to_thread(lake, spark, request)
+        return result["added"], result["duplicates"]
+
+    await added(record(0, 1, NOON_MS), record(1, 1_000, NOON_MS))
+    # between 500 and 2000 lies an offset that the table has, but of stream 1
+    assert await added(record(0, 500, NOON_MS), record(1, 2_000, NOON_MS)) == (2, 0)
+    # one file with both streams, from 600 to 2100
+    await pipeline.deliver([record(0, 600, NOON_MS), record(1, 2_100, NOON_MS)])
+    assert await added() == (2, 0)
+    later = record(0, 700, NOON_MS + HOUR_MS), record(1, 2_200, NOON_MS + HOUR_MS)
+    before = _files(table)
+    assert await added(*later) == (2, 0)
+
+    new = sorted(_files(table) - before)
+    assert await added(later[0], record(1, 2_201, NOON_MS + HOUR_MS), but=new) == (1, 1)
 
 
 async def test_a_driver_killed_at_any_moment_leaves_each_session_once(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +19,7 @@ from services.control.spark.lake.plan import LostRecords, Note
 from services.control.spark.lake.table import LakeTable
 from shared.model.group import GroupSettings
 from shared.model.sessions import session_id
-from tests.lake import NOON_MS, session_record, table_keys
+from tests.lake import NOON_MS, hidden_files, session_record, table_keys
 from tests.spark import Pipeline
 from tests.topics import admin_client
 
@@ -154,7 +152,7 @@ async def test_of_two_writers_that_planned_the_same_batch_one_appends_it(
 
     await other.deliver([session_record("elsewhere", 1, group="other")])
     await pipeline.deliver([session_record("a", 2), session_record("b", 3)])
-    with _hidden_files(table):
+    with hidden_files(table):
         overtaken = await asyncio.to_thread(lake, spark, request, stands_still)
 
     assert (overtaken["added"], overtaken["sessions"]) == (0, 3)
@@ -174,17 +172,6 @@ async def test_of_two_writers_that_planned_the_same_batch_one_appends_it(
     await asyncio.to_thread(lake, spark, request)
 
     assert table_keys(spark, table) == {"first": 1, "a": 1, "b": 1, "c": 1}
-
-
-@contextlib.contextmanager
-def _hidden_files(table: Path) -> Iterator[None]:
-    """Hides the data that the table has now."""
-    paths = list(table.rglob("*.parquet"))
-    for path in paths:
-        path.rename(path.with_suffix(".away"))
-    yield
-    for path in paths:
-        path.with_suffix(".away").rename(path)
 
 
 async def test_a_topic_that_was_created_anew_adds_what_the_table_does_not_hold(

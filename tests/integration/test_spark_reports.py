@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 MOST_JOBS = 12
 """Of a run over a small lake: to find the state's files, batches and days, to compute the report, to find the
 heaviest keys, and one for each table."""
+COMMITS = 8
+"""Of a run that finds new sessions and sums up batches: the batch, five tables, the blocks, the sum."""
 PATHS = ("$.data.path", "$.data.kind")
 
 
@@ -142,24 +145,18 @@ def test_a_log_that_was_cleaned_up_is_counted_again(spark: SparkSession, tmp_pat
 def test_a_run_that_ends_between_two_commits_leaves_nothing_to_repair(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Whichever commit it was: the next run counts what is missing once. A repeated batch adds nothing.
+    """Before the batch, after it, and with some tables published: the next run counts what is missing once.
 
-    Jobs make up the time of a small run, so a run that finds nothing new starts few of them.
+    A repeated batch adds nothing. Jobs make up the time of a small run, so a run that finds nothing new
+    starts few of them.
     """
     lake = Lake(spark, tmp_path)
     lake.append(sessions(1, 20))
     lake.run()
     lake.append(sessions(2, 20))
     outcomes = []
-    for last in (0, 1):
-        checks = iter(range(10))
-
-        def check_lock(last: int = last, checks: Any = checks) -> None:
-            if next(checks) >= last:
-                raise LockLost
-
-        with pytest.raises(LockLost):
-            reports(spark.newSession(), lake.request(), check_lock)
+    for commits in (0, 1, 3):
+        _run_until(spark, lake, commits)
         outcomes.append(len(lake.state().batches()["visits"]))
     jobs = spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs
     before = jobs()
@@ -168,7 +165,7 @@ def test_a_run_that_ends_between_two_commits_leaves_nothing_to_repair(
 
     same_as_python(lake, final, top=20)
     assert started <= MOST_JOBS
-    assert (outcomes, final["counted"]) == ([1, 2], "nothing")
+    assert (outcomes, final["counted"]) == ([1, 2, 2], "nothing")
     state = lake.state()
     newest = state.batches()["visits"][-1]
     again = {"visits": spark.createDataFrame([], "start TIMESTAMP, key STRING, sessions BIGINT")}
@@ -176,6 +173,37 @@ def test_a_run_that_ends_between_two_commits_leaves_nothing_to_repair(
     for _ in range(2):
         state.append(again, {"visits": later})
     assert state.batches()["visits"][-2:] == [newest, later]
+
+
+def _run_until(spark: SparkSession, lake: Lake, commits: int) -> None:
+    """A run that has lost its lock after so many commits: of the batch, of each table, of what it sums up."""
+    checks = itertools.count()
+
+    def check_lock() -> None:
+        if next(checks) >= commits:
+            raise LockLost
+
+    with pytest.raises(LockLost):
+        reports(spark.newSession(), lake.request(), check_lock)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("commits", range(COMMITS))
+def test_a_run_that_ends_after_any_of_its_commits_leaves_nothing_to_repair(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    """Also if batches are summed up, and if it keeps published rows, as for a large state."""
+    monkeypatch.setattr(batches, "FAN", 2)
+    monkeypatch.setattr(job, "SMALL_BYTES", 0)
+    lake = Lake(spark, tmp_path)
+    for seed in (1, 2):
+        lake.append(sessions(seed, 20))
+        lake.run()
+    lake.append(sessions(3, 20, days=3))
+    _run_until(spark, lake, commits)
+    lake.append(sessions(4, 20, days=3))
+
+    same_as_python(lake, lake.run(), top=20)
 
 
 def test_percentiles_of_many_sessions_are_within_their_rank_error(

@@ -11,6 +11,7 @@ _WorkersFault = partial(PlantedFault, simulation="tests.queue_simulation.service
 FOLD = "services/queue/core/fold.py"
 REPLICA = "services/queue/core/replica.py"
 SNAPSHOT = "services/queue/core/snapshot.py"
+COMMANDS = "services/queue/core/commands.py"
 WORKER = "services/queue/worker"
 
 FAULTS = (
@@ -73,6 +74,54 @@ FAULTS = (
         file=SNAPSHOT,
         text="        if item.id:\n",
         instead="        if False:\n",
+    ),
+    _Fault(
+        name="who skips to the end goes back",
+        file=COMMANDS,
+        text="return max(to, frontier) if is_skip else to",
+        instead="return to",
+    ),
+    _Fault(
+        name="a purge goes back",
+        file=COMMANDS,
+        text="is_skip = self.drop or (",
+        instead="is_skip = (",
+    ),
+    _Fault(
+        name="a setting takes the others with it",
+        file=FOLD,
+        text="fields = CHANGEABLE if command.fields is None else command.fields",
+        instead="fields = CHANGEABLE",
+    ),
+    _Fault(
+        name="a rejection shortens the lease",
+        file=FOLD,
+        text="max(item.until_ms, until_ms) if command.is_at_least else until_ms",
+        instead="until_ms",
+    ),
+    _Fault(
+        name="releases count as expired",
+        file=FOLD,
+        text="state.counts.expired += not item.is_released",
+        instead="state.counts.expired += 1",
+    ),
+    _WorkersFault(
+        name="workers: who skips to the end goes back",
+        file=COMMANDS,
+        text="return max(to, frontier) if is_skip else to",
+        instead="return to",
+    ),
+    _WorkersFault(
+        name="a letter has the id of its place",
+        file="services/queue/core/items.py",
+        text="/{receipt.offset}/{death.first_lease}",
+        instead="/{receipt.offset}",
+    ),
+    _WorkersFault(
+        name="redriven letters are done before they are stored",
+        file=f"{WORKER}/leasing.py",
+        text="if await self.sound_items.append(again):",
+        instead="if False:",
     ),
     _WorkersFault(
         name="a worker that stood still hands out what is over",

@@ -24,6 +24,8 @@ class Ledger:
     """Numbers of items whose ack was confirmed."""
     seen: set[tuple[Place, int]] = field(default_factory=set)
     """Place and attempt of what was handed out."""
+    sought: dict[int, int] = field(default_factory=dict)
+    """By partition, the lowest offset that an operator has sought it back to: what follows may return."""
 
     def copy(self) -> Ledger:
         """What of it matters to a request that is made now."""
@@ -36,14 +38,16 @@ class Ledger:
         wrong = []
         for one in found:
             place, attempt, n = place_of(one.leased.receipt), one.leased.attempt, int(one.record.value)
-            if place in before.acked:
+            is_sought = place[1] >= self.sought.get(place[0], place[1] + 1)
+            if place in before.acked and not is_sought:
                 wrong.append(f"{place} was leased after its ack")
-            if n in before.finished and n not in letters:
+            # sought back, also its copies elsewhere may be the ones that are handed out
+            if n in before.finished and n not in letters and not self.sought:
                 wrong.append(f"{n} was handed out once more at {place}")
-            if (place, attempt) in self.seen:
+            if (place, attempt) in self.seen and not is_sought:
                 wrong.append(f"{place} was handed out twice as attempt {attempt}")
             holder, until_ms = self.holders.get(place, ("", 0))
-            if until_ms > now_ms:
+            if until_ms > now_ms and not is_sought:
                 wrong.append(f"{place} was handed to {name} while {holder} holds it")
             self.seen.add((place, attempt))
             self.holders[place] = name, one.leased.until_ms

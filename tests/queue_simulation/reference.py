@@ -10,6 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from services.queue.core.commands import (
     Ack,
     AnyCommand,
@@ -20,6 +22,7 @@ from services.queue.core.commands import (
     QueueSettings,
     Receipt,
     Seek,
+    SnapshotPart,
     Until,
 )
 
@@ -28,8 +31,9 @@ Place = tuple[int, int]
 
 @dataclass(slots=True)
 class Held:
-    """An item that is leased, or was and waits."""
+    """An item that is leased, or was and waits. `first` is its first lease, `lease` the last one."""
 
+    first: int
     lease: int
     until: int
     attempts: int
@@ -50,6 +54,9 @@ class Reference:
     left: dict[str, tuple[Place, int]] = field(default_factory=dict)
     """Ids of acked items, with the time until which they are known."""
     tally: Counter[str] = field(default_factory=Counter)
+    """What the fold counts, and `skipped`."""
+    deaths: list[tuple[Place, int]] = field(default_factory=list)
+    """Place and first lease of each item that became a dead letter."""
 
     def apply(self, offset: int, append_ms: int, commands: tuple[AnyCommand, ...]) -> list[Any]:
         """The answers in plain values."""
@@ -57,10 +64,15 @@ class Reference:
         return [self._one(offset, command) for command in commands]
 
     def _one(self, offset: int, command: AnyCommand) -> Any:
+        self.tally["commands"] += not isinstance(command, SnapshotPart)
         if isinstance(command, Configure):
+            new = command.settings
             if self.settings is None:
-                self.frontier = [0] * command.settings.partitions
-            self.settings = command.settings
+                self.frontier = [0] * new.partitions
+            elif command.fields is not None:
+                old = msgspec.structs.asdict(self.settings)
+                new = QueueSettings(**old | {name: getattr(new, name) for name in command.fields})
+            self.settings = new
             return None
         match command:
             case Lease():
@@ -86,6 +98,7 @@ class Reference:
             if len(got) == command.count:
                 break
             one = self.held[place]
+            self.tally["expired"] += not one.is_back
             one.lease, one.is_back = offset, False
             if 0 < self.settings.max_attempts <= one.attempts:
                 one.until = self.now + 30_000
@@ -102,7 +115,7 @@ class Reference:
             place = (partition, self.frontier[partition])
             assert place not in self.held, f"{place} is leased twice"
             self.why.pop(place, None)
-            self.held[place] = Held(offset, self.now + command.ms, 1)
+            self.held[place] = Held(offset, offset, self.now + command.ms, 1)
             self.frontier[partition] += 1
             got.append((place, 1))
         self.tally["leased"] += len(got)
@@ -130,6 +143,8 @@ class Reference:
         if why == "acked" and one.id:
             self.left.pop(one.id, None)
             self.left[one.id] = place, self.now + self.settings.repeat_ms
+        if why == "dead":
+            self.deaths.append((place, one.first))
         self._done(place, why)
         return True
 
@@ -138,15 +153,22 @@ class Reference:
         if one is not None:
             if command.is_unseen and not one.is_back:
                 one.attempts -= 1
-            one.until, one.is_back = self.now + command.ms, command.is_release
+            self.tally["released"] += command.is_release
+            ends = [self.now + command.ms, *([one.until] if command.is_at_least else [])]
+            one.until, one.is_back = max(ends), command.is_release
         return one is not None
 
     def _seek(self, command: Seek) -> None:
+        target = list(self.frontier)
         for partition, to in enumerate(command.to):
-            for offset in range(self.frontier[partition], to):
+            here = self.frontier[partition]
+            is_to_the_end = command.drop or (bool(command.ends) and command.ends[partition] <= (to or 0))
+            if to is not None and not (is_to_the_end and to < here):
+                target[partition] = to
+            for offset in range(here, target[partition]):
                 self.why[partition, offset] = "skipped"
-        gone = {place for place in self.held if command.drop or place[1] >= command.to[place[0]]}
-        self.frontier = list(command.to)
+        gone = {place for place in self.held if command.drop or place[1] >= target[place[0]]}
+        self.frontier = target
         for place in gone:
             self._done(place, "skipped")
         for place in [place for place in self.why if place[1] >= self.frontier[place[0]]]:

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from services.queue.core import snapshot as snapshots
 from services.queue.core.commands import Ack, Configure, Dead, Lease, QueueSettings, Receipt, Seek, Until
@@ -153,7 +154,7 @@ class _Course:
     def _put_off(self) -> None:
         if some := self._some():
             self._receipts += [one for one in some if one not in self._receipts]
-            how = self._rng.choice([(False, False), (True, False), (True, True)])
+            how = self._rng.choice([(False, False), (True, False), (True, True), (False, False, True)])
             self._worker().submit([Until(some, self._rng.choice([0, 5_000, 60_000]), *how)])
 
     def _reject(self) -> None:
@@ -175,12 +176,20 @@ class _Course:
 
     def _seek(self) -> None:
         self._world.happened["seek"] += 1
-        to = tuple(self._rng.randint(0, end) for end in self._world.ends)
-        self._worker().submit([Seek(to)])
+        worker, ends = self._worker(), tuple(self._world.ends)
+        how = self._rng.choice(["back", "some", "end"])
+        if how == "end":  # items may be put, leased and acked before the record is there
+            worker.submit_slowly([Seek(ends, ends=ends)])
+            return
+        to = [self._rng.randint(0, end) if end else 0 for end in ends]
+        is_named = [how == "back" or self._rng.random() < 0.5 for _ in ends]
+        worker.submit_slowly(
+            [Seek(tuple(n if named else None for n, named in zip(to, is_named, strict=True)), ends=ends)]
+        )
 
     def _purge(self) -> None:
         self._world.happened["purge"] += 1
-        self._worker().submit([Seek(tuple(self._world.ends), drop=True)])
+        self._worker().submit_slowly([Seek(tuple(self._world.ends), drop=True)])
 
     def _configure(self) -> None:
         changed = QueueSettings(
@@ -188,7 +197,8 @@ class _Course:
             max_attempts=self._rng.choice([0, 1, 3]),
             repeat_ms=self._rng.choice([0, 20_000]),
         )
-        self._worker().submit([Configure(changed)])
+        fields: Any = self._rng.choice([None, ("max_attempts",), ("repeat_ms",), ()])
+        self._worker().submit([Configure(changed, fields)])
 
     def _heal(self) -> None:
         """Every late record arrives, half of the workers are made anew, and all agree."""

@@ -15,10 +15,10 @@ import logging
 import random
 import sys
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from services.queue.core.commands import Ack, Receipt, Until
+from services.queue.core.commands import Ack, Receipt, Seek, Until, decode_record
 from services.queue.core.items import ItemRecord
 from services.queue.core.snapshot import encode_state
 from services.queue.worker.engine import Engine
@@ -28,7 +28,9 @@ from services.queue.worker.queues import QueueChanges, Queues
 from shared.errors import BatonError, KafkaUnavailable
 from tests.fakes.virtual_time import PROCESS, VirtualLoop, cancel_all, until
 from tests.queue_simulation.ledger import Ledger
+from tests.queue_simulation.reference import Reference
 from tests.queue_simulation.wire import UnreliableStore
+from tests.queue_simulation.world import real_state, reference_state
 from tests.simulation.__main__ import parse_seeds
 
 T = TypeVar("T")
@@ -72,7 +74,21 @@ class Course:
         self._every = self.rng.choice([10, 40, 10_000])
         self._max_attempts = self.rng.choice([0, 3, 6])
         self._lives = self._put = 0
+        self._most_attempts = [self._max_attempts]
         self._frozen: list[Worker] = []
+        self._actions: list[tuple[Callable[[], Awaitable[None]], float]] = [
+            (self._put_some, 6),
+            (self._kill, 1),
+            (self._stop, 1),
+            (self._thaw, 1),
+            (self._leave_gaps, 1),
+            (self._reconfigure, 0.5),
+            (self._redrive, 0.7),
+            # each in some runs only: what an operator skips or repeats is judged less strictly
+            (self._skip, self.rng.choice([0, 0.7])),
+            (self._purge, self.rng.choice([0, 0.5])),
+            (self._seek_back, self.rng.choice([0, 0, 0.5])),
+        ]
         self.workers = [self._new_worker() for _ in range(self.rng.randint(1, 3))]
 
     async def run(self) -> None:
@@ -86,7 +102,7 @@ class Course:
         clients = [asyncio.create_task(self._client(f"c{n}")) for n in range(self.rng.randint(1, 5))]
         for _ in range(self.rng.randint(5, 40)):
             await asyncio.sleep(self.rng.choice([0.05, 1.0, 3.0]))
-            await self.rng.choices([self._put_some, self._kill, self._stop, self._thaw], [6, 1, 1, 1])[0]()
+            await self.rng.choices(*zip(*self._actions, strict=True))[0]()
         for client in clients:
             client.cancel()
         await asyncio.wait(clients)
@@ -129,6 +145,59 @@ class Course:
             worker = self._frozen.pop()
             self.loop.thaw(worker.name)
             self.workers.append(worker)
+
+    async def _leave_gaps(self) -> None:
+        """Offsets without an item, as transactions leave them."""
+        topic = self.store.topics["q"]
+        self.rng.choice(topic.partitions).extend([None] * self.rng.randint(1, 5))
+        topic.grow()
+        self.store.happened["gaps"] += 1
+
+    async def _reconfigure(self) -> None:
+        most = self.rng.choice([3, 6])
+        self._most_attempts.append(most)
+        worker, changes = self.rng.choice(self.workers), QueueChanges(max_attempts=most)
+
+        async def put(_: Leasing) -> None:
+            await worker.queues.put("q", changes)
+
+        await self._ask(worker, put)
+        self.store.happened["reconfigured"] += 1
+
+    async def _redrive(self) -> None:
+        self.store.happened["redrive"] += 1
+        await self._ask(self.rng.choice(self.workers), lambda leasing: leasing.redrive())
+
+    async def _skip(self) -> None:
+        """As the route does it, also for one partition: what others have put and acked meanwhile stays."""
+        self.store.happened["skip"] += 1
+        only = self.rng.choice([None, 0])
+
+        async def seek(leasing: Leasing) -> None:
+            ends = await leasing.items.find("latest")
+            to = [end if only in (None, number) else None for number, end in enumerate(ends)]
+            await leasing.seek(Seek(tuple(to), ends=tuple(ends)))
+
+        await self._ask(self.rng.choice(self.workers), seek)
+
+    async def _purge(self) -> None:
+        self.store.happened["purge"] += 1
+
+        async def purge(leasing: Leasing) -> None:
+            await leasing.seek(Seek(tuple(await leasing.items.find("latest")), drop=True))
+
+        await self._ask(self.rng.choice(self.workers), purge)
+
+    async def _seek_back(self) -> None:
+        """One partition; the others stay where they are, whatever is leased there meanwhile."""
+        self.store.happened["seek back"] += 1
+        stored = self.store.topics["q"].partitions
+        number = self.rng.randrange(len(stored))
+        offset = self.rng.randint(0, len(stored[number]))
+        self.ledger.sought[number] = min(offset, self.ledger.sought.get(number, offset))
+        to = tuple(offset if n == number else None for n in range(len(stored)))
+        # without ends: the very offset, although it may be the end
+        await self._ask(self.rng.choice(self.workers), lambda leasing: leasing.seek(Seek(to)))
 
     async def _client(self, name: str) -> None:
         rng = self.rng
@@ -214,15 +283,62 @@ class Course:
 
     async def _judge(self) -> None:
         """Nothing is lost, and all workers know the same."""
-        lost = set(range(self._put)) - self.ledger.asked - self._letters()
-        self.wrong += [f"{n} is lost" for n in sorted(lost)]
-        if self._max_attempts:
-            often = [one for one in self.ledger.seen if one[1] > self._max_attempts]
+        if all(self._most_attempts):
+            often = [one for one in self.ledger.seen if one[1] > max(self._most_attempts)]
             self.wrong += [f"{place} has had attempt {attempt}" for place, attempt in often]
         end = len(self.store.logs["q"].records)
         await until(lambda: all(engine.next_offset >= end for engine in self._engines()))
         if len({encode_state(engine.state) for engine in self._engines()}) > 1:
             self.wrong.append("workers at the end of the log have different states")
+        reference = self._folded("q")
+        if real_state(self._engines()[0].state) != reference_state(reference):
+            self.wrong.append("the workers' state or counts are not those of the reference")
+        self._judge_items(reference)
+        self._judge_letters(reference)
+
+    def _folded(self, queue: str) -> Reference:
+        """The reference's state at the end of a queue's log, also of what was trimmed."""
+        reference = Reference()
+        for record in self.store.logs[queue].records:
+            reference.apply(record.offset, record.append_ms, decode_record(record.value).commands)
+        return reference
+
+    def _judge_items(self, reference: Reference) -> None:
+        """Each is done by a client, dead, skipped by an operator, or a repeat of one that is."""
+        why: dict[int, set[str]] = {n: set() for n in range(self._put)}
+        for number, items in enumerate(self.store.topics["q"].partitions):
+            for offset, item in enumerate(items):
+                if item is not None:
+                    why[int(item.value)].add(reference.why.get((number, offset), "not done"))
+        for n, found in why.items():
+            is_done = {"dead", "skipped"} & found or n in self.ledger.asked
+            if "not done" in found or not is_done:
+                self.wrong.append(f"{n} is lost: {', '.join(sorted(found))}")
+
+    def _judge_letters(self, reference: Reference) -> None:
+        """Each death has a letter of its own; a letter is done only once its item is in the queue again."""
+        letters = self._folded("q.dead")
+        known: dict[str, set[str]] = {}
+        for number, stored in enumerate(self.store.topics["q.dead"].partitions):
+            for offset, letter in enumerate(stored):
+                assert letter is not None
+                why = letters.why.get((number, offset), "open")
+                known.setdefault(letter.id, set()).add(why)
+                if why == "acked" and not self._is_back(letter):
+                    self.wrong.append(f"the letter {letter.id} is done, and its item is lost")
+        for (number, offset), first in reference.deaths:
+            if known.get(f"q/{number}/{offset}/{first}", set()) <= {"repeat"}:
+                self.wrong.append(f"{(number, offset)}, leased first at {first}, is dead without a letter")
+        self.store.happened["deaths"] += len(reference.deaths)
+
+    def _is_back(self, letter: ItemRecord) -> bool:
+        """Whether the letter's item was put again after it was buried."""
+        stored = self.store.topics["q"].partitions
+        return any(
+            item is not None and item.value == letter.value and item.append_ms >= letter.append_ms
+            for one in stored
+            for item in one
+        )
 
     def _letters(self) -> set[int]:
         stored = self.store.topics["q.dead"].partitions

@@ -45,7 +45,9 @@ class UnreliableStore(InMemoryQueueStore):
     def open_log(self, name: str) -> UnreliableCommandLog:
         return UnreliableCommandLog(self, self.logs[name])
 
-    async def open_items(self, name: str, *, over: str, partitions: int) -> UnreliableItemLog:
+    async def open_items(
+        self, name: str, *, over: str, partitions: int, frontier: Sequence[int]
+    ) -> UnreliableItemLog:
         await self.pause(0.05)
         return UnreliableItemLog(self, name, self.topics[over or name])
 
@@ -106,6 +108,11 @@ class UnreliableItemLog(InMemoryItemLog):
             if self._wire.strikes("items unreadable", 0.01):
                 raise KafkaUnavailable("refused")
         return await super().get(places)
+
+    async def find(self, to: int | str) -> list[int]:
+        found = await super().find(to)
+        await self._wire.pause(0.5)  # what was found is old when it arrives
+        return found
 
     async def append(self, items: Sequence[ItemRecord]) -> list[int]:
         try:

@@ -54,6 +54,11 @@ class Worker:
             self.world.append(self._writer, self._number, commands)
         return self._number
 
+    def submit_slowly(self, commands: list[AnyCommand]) -> None:
+        """Sends a record that others overtake: between the look at the ends and the record much happens."""
+        self._number += 1
+        self.late.append((self._number, commands))
+
     def deliver(self) -> None:
         """One late record arrives, perhaps after those that were sent after it."""
         if self.late:

@@ -9,10 +9,21 @@ from typing import Any
 
 from services.queue.core.commands import AnyCommand, SnapshotPart, decode_record, encode_record
 from services.queue.core.fold import Answer, EnterAnswer, LeaseAnswer, ReceiptsAnswer
+from services.queue.core.queue_state import QueueState
 from services.queue.core.replica import LogRecord
 from tests.queue_simulation.reference import Place, Reference
 
 COMPARED_EVERY = 7
+COUNTED = {
+    "leased": "leased",
+    "acked": "acked",
+    "expired": "expired",
+    "released": "released",
+    "repeats": "repeat",
+    "dead": "dead",
+    "commands": "commands",
+}
+"""Fields of the fold's counts, which the metrics report, and the reference's words for them."""
 GAP = "gap"
 """In place of an id: there is no record at this offset, as after a transaction."""
 
@@ -75,7 +86,7 @@ class World:
         read = decode_record(value).commands
         self.answers.append(self.reference.apply(offset, self.now_ms, read))
         if offset % COMPARED_EVERY == 0:
-            self.states[offset] = self._state()
+            self.states[offset] = reference_state(self.reference)
         if not isinstance(commands[0], SnapshotPart):
             self.trace.append((self.now_ms, offset, commands, self.answers[-1]))
 
@@ -91,27 +102,42 @@ class World:
             if given != expected:
                 raise Wrong(f"record {offset}: {given} instead of {expected}")
 
-    def compare_state(self, offset: int, state: Any) -> None:
+    def compare_state(self, offset: int, state: QueueState) -> None:
         """The real fold's state after a record must be the reference's."""
-        given = (
-            state.now_ms,
-            tuple(state.frontier),
-            sorted((one.place, one.lease, one.until_ms, one.attempts, one.id) for one in state.open),
-            {one.id: one.known_until_ms for one in state.ids.acked if state.now_ms <= one.known_until_ms},
-        )
-        expected = self._state() if offset == self.log_end - 1 else self.states[offset]
+        given = real_state(state)
+        is_last = offset == self.log_end - 1
+        expected = reference_state(self.reference) if is_last else self.states[offset]
         if given != expected:
             raise Wrong(f"after record {offset}: {given} instead of {expected}")
 
-    def _state(self) -> tuple[Any, ...]:
-        it = self.reference
-        held = {one.id for one in it.held.values()}
-        return (
-            it.now,
-            tuple(it.frontier),
-            sorted((place, one.lease, one.until, one.attempts, one.id) for place, one in it.held.items()),
-            {id_: until for id_, (_, until) in it.left.items() if it.now <= until and id_ not in held},
-        )
+
+def real_state(state: QueueState) -> tuple[Any, ...]:
+    """All that matters of a state of the real fold."""
+    return (
+        state.now_ms,
+        tuple(state.frontier),
+        sorted(
+            (one.place, one.first_lease, one.lease, one.until_ms, one.attempts, one.id) for one in state.open
+        ),
+        state.settings,
+        {name: getattr(state.counts, field) for field, name in COUNTED.items()},
+        {one.id: one.known_until_ms for one in state.ids.acked if state.now_ms <= one.known_until_ms},
+    )
+
+
+def reference_state(it: Reference) -> tuple[Any, ...]:
+    """The same of the reference."""
+    held = {one.id for one in it.held.values()}
+    return (
+        it.now,
+        tuple(it.frontier),
+        sorted(
+            (place, one.first, one.lease, one.until, one.attempts, one.id) for place, one in it.held.items()
+        ),
+        it.settings,
+        {name: it.tally[name] for name in COUNTED.values()},
+        {id_: until for id_, (_, until) in it.left.items() if it.now <= until and id_ not in held},
+    )
 
 
 def _plain(answer: Answer, expected: Any) -> Any:

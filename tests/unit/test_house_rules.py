@@ -22,7 +22,18 @@ CORE = [path for path in SOURCES if {"core", "model"} & {*path.relative_to(ROOT)
 
 PURE = {
     *("__future__", "array", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "enum"),
-    *("functools", "hashlib", "heapq", "itertools", "math", "msgspec", "operator", "re", "types"),
+    *(
+        "functools",
+        "hashlib",
+        "heapq",
+        "itertools",
+        "math",
+        "msgspec",
+        "operator",
+        "re",
+        "statistics",
+        "types",
+    ),
     *("typing", "zlib"),
     *("shared.errors", "shared.service.signing"),
 }
@@ -61,7 +72,7 @@ IMPORTED_BY = {
         "services/control/tables/*.py",
     ),
     "pyspark": ("services/control/spark/*.py", "services/control/spark/*/*.py"),
-    "uvicorn": ("shared/service/runtime.py", "services/producer/http/connection.py"),
+    "uvicorn": ("shared/service/runtime.py", "shared/server/connection.py"),
     "uvloop": ("shared/service/runtime.py",),
     "rich": ("cli/*.py", "cli/*/*.py"),
     "click": ("cli/*.py", "cli/*/*.py"),

@@ -12,7 +12,7 @@ from services.consumer.core.commits.checkpoint import Checkpoint, start_followin
 from services.consumer.core.sessions.seam import Seam
 from services.consumer.stream.context import GroupContext
 from services.consumer.stream.slices import in_slices
-from shared.model.head import Head
+from shared.model.head import NOTHING, Head
 from shared.model.start import reaching_cuts
 
 
@@ -35,4 +35,5 @@ async def start_of_group(
         async for raw in context.log.delivered(cut, stream, start):
             seam.add(cut, (raw,))
             note_progress()
-    return start_following(start, head.log, await in_slices(seam.covering()))
+    covered = await in_slices(seam.covering())
+    return start_following(start, head.log, covered, context.start.appended.get(stream, NOTHING))

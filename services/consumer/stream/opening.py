@@ -9,14 +9,17 @@ by `worker.py`, once per start.
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import Start
 from services.consumer.core.handover.rules import is_valid
 from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.first_opening import start_of_group
-from shared.errors import KafkaUnavailable, StaleEpoch
+from shared.errors import Conflict, InvalidInput, KafkaUnavailable, StaleEpoch, Unavailable
 from shared.model.head import Head
+
+logger = logging.getLogger(__name__)
 
 STALLED_S = 30.0
 """An opening without progress for this long hangs. Longer than any of its single calls may take (10 s), so it
@@ -96,6 +99,15 @@ class Opening:
             self.is_warm = False
             core = await self._from_checkpoint(head)
         return core, core.start(*bounds)
+
+    async def restore_head(self) -> None:
+        """Stores the head again if Kafka has dropped it, as it does when the log's topic is deleted; the
+        checkpoints still have it. Never raises.
+        """
+        try:
+            await self.sink.head()
+        except (Conflict, InvalidInput, Unavailable) as error:
+            logger.warning("head not found", extra={"stream": self._stream, "why": error.detail})
 
     async def close(self) -> None:
         """Ends both clients; never raises, never hangs."""

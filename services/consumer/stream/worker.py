@@ -159,6 +159,8 @@ class StreamWorker:
         except LogLost as error:
             self.retries.why = error.detail
             logger.error("log lost", extra={"stream": self.stream, "why": error.detail})
+            # a group that is to follow this one needs it
+            await opening.restore_head()
             return "rewind"
         except (Fenced, LogChanged, Unavailable) as error:
             self.was_fenced |= isinstance(error, Fenced)

@@ -54,8 +54,8 @@ class KafkaRewinds:
         """Whether the cut's group's sessions that reach this offset of the stream are still in their topic.
 
         They closed after the record there was appended, and a stream's sessions are delivered in the order in
-        which they closed. So the first one that is left decides, by the broker's clock. Raises
-        KafkaUnavailable.
+        which they closed. So the first one that is left decides, by the broker's clock. None reaches the end
+        of the log. Raises KafkaUnavailable.
         """
         topic = self._names.sessions(cut.group)
         if await is_missing(self._cluster, topic):
@@ -67,7 +67,10 @@ class KafkaRewinds:
         try:
             async with asyncio.timeout(READ_S):
                 log = self._names.fragments(stream), 0
-                reached = await append_time(self._cluster, log, offset, offset + 1)
+                log_end = (await list_offsets(self._cluster, [log], LATEST))[log]
+                if offset >= log_end:
+                    return True
+                reached = await append_time(self._cluster, log, offset, log_end)
                 end = (await list_offsets(self._cluster, [partition], LATEST))[partition]
                 oldest = await first_closed(self._cluster, partition, stream, first, end)
         except TimeoutError:
@@ -75,6 +78,24 @@ class KafkaRewinds:
         if oldest is None or reached is None:
             return False
         return oldest[1] < ClosedAt(cut.log, reached)
+
+    async def appended(self, starts: Mapping[int, int]) -> dict[int, int]:
+        """By stream, the append time (ms) of the record before its start; without those that are not there.
+
+        Raises KafkaUnavailable.
+        """
+        places = {stream: (self._names.fragments(stream), 0) for stream, at in starts.items() if at > 0}
+        try:
+            async with asyncio.timeout(READ_S):
+                found = await asyncio.gather(
+                    *(
+                        append_time(self._cluster, log, starts[stream] - 1, starts[stream])
+                        for stream, log in places.items()
+                    )
+                )
+        except TimeoutError:
+            raise KafkaUnavailable(f"the logs could not be read within {READ_S:g} s") from None
+        return {stream: at for stream, at in zip(places, found, strict=True) if at is not None}
 
     async def is_unused(self, group: str) -> bool:
         """Whether no group of this name has ever run. Raises KafkaUnavailable."""

@@ -50,6 +50,18 @@ class ProcessGroup:
             )
         return cls(process.pid, born_of(process.pid), process)
 
+    @classmethod
+    def find(cls, arguments: Sequence[str]) -> ProcessGroup | None:
+        """The group whose leader's last arguments are these; None if there is none, or no /proc."""
+        wanted = [argument.encode() for argument in arguments]
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            pid = int(path.parent.name)
+            with contextlib.suppress(OSError):  # it has just ended
+                words = path.read_bytes().split(b"\0")[:-1]
+                if words[-len(wanted) :] == wanted and os.getpgid(pid) == pid:
+                    return cls(pid, born_of(pid))
+        return None
+
     @property
     def exit_code(self) -> int | None:
         """The leader's, negative for a signal; None while it is alive, or if it is not our child."""

@@ -7,6 +7,7 @@ one before. Used by `spark_runner.py`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import shutil
@@ -57,6 +58,7 @@ class SparkDrivers:
     def start(self, driver: str, run: Path) -> ProcessGroup:
         """A new driver, which begins with this run. Raises OSError."""
         folder = self.folder_of(driver)
+        self.remove(driver)  # what a control has left that died before its driver began
         try:
             folder.path.mkdir(parents=True)
             processes = ProcessGroup.start([*self._program, str(run)], log=run / "driver.log")
@@ -68,13 +70,22 @@ class SparkDrivers:
         (folder.path / "driver.json").write_bytes(msgspec.json.encode(record))
         return processes
 
-    def hand_over(self, run: Path) -> tuple[str, ProcessGroup] | None:
-        """Gives the run to a waiting driver and returns it; None if none is waiting."""
-        for driver in self._waiting():
-            processes = self._processes(driver)
-            if processes is not None and self.folder_of(driver).give(run):
-                return driver, processes
-        return None
+    def waiting(self) -> list[tuple[str, ProcessGroup]]:
+        """The drivers that wait for a run, newest first."""
+        found = [(driver, self._processes(driver)) for driver in self._waiting()]
+        return [(driver, processes) for driver, processes in found if processes is not None]
+
+    def find(self, driver: str, run: Path) -> ProcessGroup | None:
+        """The processes of the driver, if it was given the run, or was started for it and still works."""
+        if not self.folder_of(driver).was_given(run):
+            return ProcessGroup.find([*self._program[1:], str(run)])
+        record = self._record(driver)
+        return ProcessGroup(record.pid, record.born) if record else None
+
+    def has_begun(self, driver: str, run: str) -> bool:
+        """Whether the driver needs nothing more for the run but perhaps its lock."""
+        phase = self.folder_of(driver).phase() if driver else None
+        return phase is not None and phase.run == run and phase.has_begun
 
     def has_released(self, driver: str, run: str) -> bool:
         """Whether the driver is done with the run: it waits, or works on another one."""
@@ -118,10 +129,14 @@ class SparkDrivers:
 
     def _processes(self, driver: str) -> ProcessGroup | None:
         """The driver's processes; None if it has ended, or was started with other settings."""
-        try:
-            raw = (self.folder_of(driver).path / "driver.json").read_bytes()
-            record = msgspec.json.decode(raw, type=DriverRecord)
-        except (OSError, msgspec.DecodeError):
+        record = self._record(driver)
+        if record is None or record.place != self._place:
             return None
         processes = self._started.get(driver) or ProcessGroup(record.pid, record.born)
-        return processes if record.place == self._place and processes.is_alive() else None
+        return processes if processes.is_alive() else None
+
+    def _record(self, driver: str) -> DriverRecord | None:
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            raw = (self.folder_of(driver).path / "driver.json").read_bytes()
+            return msgspec.json.decode(raw, type=DriverRecord)
+        return None

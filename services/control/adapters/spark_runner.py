@@ -92,11 +92,7 @@ class SparkRunner:
         self._drivers = SparkDrivers(store.folder, place, driver, idle_s)
         self._now_ms = now_ms
         self._runs = {run.id: run for run in store.load()}
-        self._watched = {
-            run.id: _Watched(run, ProcessGroup(run.pid, run.born))
-            for run in self._runs.values()
-            if not run.has_ended
-        }
+        self._watched = {run.id: self._resumed(run) for run in self._runs.values() if not run.has_ended}
 
     def __repr__(self) -> str:
         return f"<SparkRunner, {len(self._watched)} of {len(self._runs)} runs under way>"
@@ -142,12 +138,10 @@ class SparkRunner:
                 run, submission, self._drivers.folder_of(run.id).path, idle_s=self._drivers.idle_s
             )
             self._store.create(run, request)
-            handed = self._drivers.hand_over(self._store.folder_of(run.id))
-            run, processes = self._given(run, *handed) if handed else self._begun(run)
+            run, processes = self._handed_over(run) or self._begun(run)
         except OSError as error:
             self._store.remove(run.id)
             raise SparkUnavailable(f"the driver cannot be started: {error}") from None
-        # the pid is known only now; a control that dies before this leaves a record that signals nobody
         self._watched[run.id] = _Watched(run, processes)
         self._keep(run)
         self.forget_old()
@@ -246,14 +240,40 @@ class SparkRunner:
             last_words="" if alive else self._store.last_words(run_id),
             published_at=watched.published_at,
             has_released=self._drivers.has_released(watched.run.driver, run_id),
+            has_begun=self._drivers.has_begun(watched.run.driver, run_id),
         )
 
     async def _end(self, watched: _Watched) -> None:
         if not await watched.processes.end():
             logger.error("processes survive SIGKILL", extra={"run": watched.run.id, "group": watched.run.pid})
 
+    def _resumed(self, run: Run) -> _Watched:
+        """A run that an earlier control has left, also one that died before it knew the driver's pid."""
+        processes = ProcessGroup(run.pid, run.born)
+        if not run.pid:
+            driver = run.driver or run.id
+            found = self._drivers.find(driver, self._store.folder_of(run.id))
+            if found is not None:
+                run, processes = self._given(run, driver, found, is_handed_over=driver != run.id)
+                self._keep(run)
+        return _Watched(run, processes)
+
+    def _handed_over(self, run: Run) -> tuple[Run, ProcessGroup] | None:
+        """The run with a driver that waited for one; None if none does. Raises OSError."""
+        for driver, processes in self._drivers.waiting():
+            self._announce(run, driver)
+            if self._drivers.folder_of(driver).give(self._store.folder_of(run.id)):
+                return self._given(run, driver, processes)
+        return None
+
+    def _announce(self, run: Run, driver: str) -> None:
+        """Records which driver is about to get the run, so that the next control finds it. Raises OSError."""
+        of_driver = {"pid": 0, "born": "", "driver": driver, "is_handed_over": True}
+        self._store.save(msgspec.structs.replace(run, **of_driver))
+
     def _begun(self, run: Run) -> tuple[Run, ProcessGroup]:
         """The run with a new driver of its own. Raises OSError."""
+        self._announce(run, run.id)
         processes = self._drivers.start(run.id, self._store.folder_of(run.id))
         return self._given(run, run.id, processes, is_handed_over=False)
 

@@ -1,8 +1,8 @@
 """Makes, names and deletes groups in ZooKeeper, each in one transaction.
 
-A group that another one follows must stay. So a transaction that makes a follower writes the followed group's
-znode (unchanged), and one that deletes a group names the version of its znode from before it was found that
-nobody follows it: of the two, only one succeeds.
+A group that another one follows, or that an alias names, must stay. So a transaction that makes a follower or
+an alias writes that group's znode (unchanged), and one that deletes a group names the version of its znode
+from before it was found to be in no use: of the two, only one succeeds.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class ZooKeeperGroups:
         there = await self._znodes.get(self._names.group(group))
         if there is None:
             raise GroupChanged(f"there is no group {group!r} any more")
-        if not await self._znodes.transact([Check(self._names.group(group), there.version), write]):
+        named = Set(self._names.group(group), there.data, there.version)
+        if not await self._znodes.transact([named, write]):
             raise GroupChanged("the groups or aliases have just changed: look again")
 
     async def delete(self, group: str) -> None:

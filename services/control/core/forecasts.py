@@ -7,15 +7,17 @@ Pure. A forecast is the difference of two plans: without the wish and with it. I
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
+from services.control.core.likely import Likely, likely
+from services.control.core.movements import Movement
 from services.control.core.observed import MemberStatus, Observed, StreamStatus
-from services.control.core.report import owner_statuses
+from services.control.core.report import owner_statuses, sum_of
 from services.control.core.wishes import Wish, pins_after
 from shared.errors import Conflict
 from shared.model.balance import plan
@@ -39,11 +41,11 @@ class StreamMove(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MoveTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """The sums over the moves, as far as known."""
+    """The sums over the moves."""
 
     moves: int
-    sessions: int
-    bytes: int
+    sessions: Annotated[int | None, Meta(description="null if the owner of one of them does not say")]
+    bytes: Annotated[int | None, Meta(description="null if the owner of one of them does not say")]
 
 
 class Forecast(Wish, frozen=True, kw_only=True):
@@ -51,17 +53,22 @@ class Forecast(Wish, frozen=True, kw_only=True):
 
     moves: list[StreamMove]
     totals: MoveTotals
+    likely: Likely
     plan: Annotated[str, Meta(description="digest of the moves; as `if_plan` it allows only these")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """One group at one moment: its view, the planned owner by stream, and what owners and members report."""
+    """One group at one moment: its view, the planned owner by stream, and what owners and members report.
+
+    `silent`: the members that did not answer the last request; what they reported before is kept.
+    """
 
     view: View
     owner: Mapping[int, str]
     reported: Mapping[int, StreamStatus]
     statuses: Mapping[str, MemberStatus]
+    silent: Collection[str] = ()
 
 
 def situation_in(observed: Observed, group: str) -> Situation:
@@ -69,7 +76,8 @@ def situation_in(observed: Observed, group: str) -> Situation:
     view = observed.cluster.groups[group].view
     reported = owner_statuses(view, group, observed.answers.statuses)
     statuses = {name: one for (of, name), one in observed.answers.statuses.items() if of == group}
-    return Situation(view=view, owner=plan(view).owner, reported=reported, statuses=statuses)
+    silent = frozenset(name for of, name in observed.answers.silent if of == group)
+    return Situation(view=view, owner=plan(view).owner, reported=reported, statuses=statuses, silent=silent)
 
 
 _STATE_AFTER: Mapping[str, MemberState] = {"drain": "draining", "undrain": "active"}
@@ -91,7 +99,8 @@ def moves_for(wish: Wish, now: Situation) -> list[StreamMove]:
         # the wished stream is listed even if the plan wants the same: the operator asked for it
         if to == source or not (is_new or stream == wish.stream):
             continue
-        status = now.reported.get(stream)
+        # what a silent owner reported before is old by now
+        status = None if source in now.silent else now.reported.get(stream)
         moves.append(
             StreamMove(
                 stream=stream,
@@ -105,16 +114,24 @@ def moves_for(wish: Wish, now: Situation) -> list[StreamMove]:
 
 
 def totals_for(moves: Sequence[StreamMove]) -> MoveTotals:
-    """The number of the moves, and what they carry as far as known."""
-    sessions, size = sum(move.sessions or 0 for move in moves), sum(move.bytes or 0 for move in moves)
-    return MoveTotals(moves=len(moves), sessions=sessions, bytes=size)
+    """The number of the moves, and what they carry together; null if that is not known of each."""
+    return MoveTotals(
+        moves=len(moves),
+        sessions=sum_of(move.sessions for move in moves),
+        bytes=sum_of(move.bytes for move in moves),
+    )
 
 
-def forecast(wish: Wish, now: Situation) -> Forecast:
-    """What the wish would do in this situation."""
+def forecast(wish: Wish, now: Situation, recent: Sequence[Movement] = (), now_ms: int = 0) -> Forecast:
+    """What the wish would do in this situation; `recent` are the group's movements, newest first."""
     moves = moves_for(wish, now)
-    digest = plan_digest(wish, moves)
-    return Forecast(**msgspec.structs.asdict(wish), moves=moves, totals=totals_for(moves), plan=digest)
+    return Forecast(
+        **msgspec.structs.asdict(wish),
+        moves=moves,
+        totals=totals_for(moves),
+        likely=likely(recent, len(moves), now_ms),
+        plan=plan_digest(wish, moves),
+    )
 
 
 def plan_digest(wish: Wish, moves: Sequence[StreamMove]) -> str:

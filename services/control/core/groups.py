@@ -5,7 +5,7 @@ Pure. `core/rewinds.py` decides where a group starts that follows another one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -85,18 +85,38 @@ def check_deletion(state: GroupState) -> None:
 
 
 def check_caught_up(
-    mine: Mapping[int, Head], others: Mapping[int, Head], other: str, ends: Mapping[int, int]
+    mine: Mapping[int, Head],
+    others: Mapping[int, Head],
+    other: str,
+    ends: Mapping[int, int],
+    anew: Collection[int] = (),
 ) -> None:
     """Raises GroupBehind unless each stream has read as far as the safe offset of the `other` group, or to
-    the end of the log, which lies below if the log was lost. `ends`: by stream.
+    the end of the log, which lies below if the log was lost.
+
+    `ends`: by stream. `anew`: streams of whose present log the other group has read nothing.
     """
     for stream, head in sorted(others.items()):
+        if stream in anew:
+            continue
         position = mine[stream].position if stream in mine else 0
         if position < min(head.safe_offset, ends.get(stream, head.safe_offset)):
             raise GroupBehind(
                 f"stream {stream} has read to {position}, but {other!r} needs nothing below "
                 f"{head.safe_offset} any more"
             )
+
+
+def made_anew(chain: Sequence[GroupStart], other: str) -> set[int]:
+    """The streams whose logs were made anew on the way from the group with this chain to the `other`; none
+    if it does not follow that one.
+    """
+    found: set[int] = set()
+    for start in chain:
+        found |= {stream for stream, offset in start.offsets.items() if offset is None}
+        if start.follows == other:
+            return found
+    return set()
 
 
 def aliases_of(group: str, aliases: Mapping[str, str]) -> list[str]:

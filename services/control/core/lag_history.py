@@ -7,8 +7,9 @@ those that say when the oldest waiting record was written. `services/control/liv
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from services.control.core.burrow import Sample, Status, status_for
 
@@ -21,12 +22,14 @@ known to within a sixteenth of it."""
 class Trend:
     """How a stream is doing.
 
-    `rate`: records per second that its log has gained over the window; None: unknown. `lag_ms`: how long the
-    oldest record that is not accounted for has waited; 0 without lag, None: unknown.
+    `rate`, `read_rate`: records per second over the window that its log has gained, and that were accounted
+    for; None: unknown. `lag_ms`: how long the oldest record that is not accounted for has waited; 0 without
+    lag, None: unknown.
     """
 
     status: Status = "OK"
     rate: float | None = None
+    read_rate: float | None = None
     lag_ms: int | None = None
 
 
@@ -34,17 +37,19 @@ UNKNOWN = Trend()
 """Of a stream without samples."""
 
 
-def rate_of(samples: Sequence[Sample]) -> float | None:
-    """Records per second that the log has gained from the first sample to the last.
+def rate_of(samples: Sequence[Sample], offset: Callable[[Sample], int] = attrgetter("end")) -> float | None:
+    """Records per second that the log has gained from the first sample to the last, or that `offset` has.
 
-    None for fewer than two moments, or if the log has become shorter.
+    None for fewer than two moments, or if the offset has gone back.
 
-    >>> rate_of([Sample(at_ms=t, position=0, end=t // 100, commit=(1, 1)) for t in (0, 500, 2000)])
-    10.0
+    >>> samples = [Sample(at_ms=t, position=t // 500, end=t // 100, commit=(1, 1)) for t in (0, 500, 2000)]
+    >>> rate_of(samples), rate_of(samples, attrgetter("position"))
+    (10.0, 2.0)
     """
-    if len(samples) < 2 or samples[-1].at_ms <= samples[0].at_ms or samples[-1].end < samples[0].end:
+    if len(samples) < 2 or samples[-1].at_ms <= samples[0].at_ms:
         return None
-    return (samples[-1].end - samples[0].end) * 1000 / (samples[-1].at_ms - samples[0].at_ms)
+    gained = offset(samples[-1]) - offset(samples[0])
+    return None if gained < 0 else gained * 1000 / (samples[-1].at_ms - samples[0].at_ms)
 
 
 def lag_ms_of(newest: Sample, earlier: Iterable[Sample]) -> int | None:
@@ -113,6 +118,7 @@ class _Samples:
         return Trend(
             status=status_for(self.recent, window_ms=window_ms),
             rate=rate_of(self.recent),
+            read_rate=rate_of(self.recent, attrgetter("position")),
             lag_ms=lag_ms_of(newest, reversed(around if self.older else self.recent)),
         )
 

@@ -52,8 +52,8 @@ class Operation(Wish, frozen=True, kw_only=True):
     moves: Annotated[list[StreamMove], Meta(description="as forecast when it began")]
     done: Annotated[int, Meta(description="how many of the moves are complete")]
     total: int
-    sessions: int
-    bytes: int
+    sessions: Annotated[int | None, Meta(description="null if an owner did not say it when it began")]
+    bytes: Annotated[int | None, Meta(description="null if an owner did not say it when it began")]
     why: Annotated[str, Meta(description="what it waits for, or why it failed")]
     since: Annotated[int, Meta(description="ms UTC")]
     ended_at: Annotated[int | None, Meta(description="ms UTC")] = None

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from shared.model.rejects import FRAGMENT_REASONS
-
 NAMED: Final = 3
 """Streams that a sentence names; the others are only counted."""
 
@@ -90,7 +88,24 @@ _REFUSALS: Final[Mapping[str, str]] = {
     "leaving": "The producer is stopping; clients send again to another one.",
     "unstored": "Look at Kafka: `baton doctor`. Clients send these fragments again.",
 }
-_REJECTED: Final = "`baton rejected` shows what was rejected and why."
+_REJECTED: Final[Mapping[str, str]] = {
+    "malformed": "The sender posts what is not JSON.",
+    "invalid": "The sender leaves a field out, or gives it another type.",
+    "encoding": "The sender must post UTF-8.",
+    "nesting": "The sender's JSON is nested too deeply.",
+    "key": "The sender's keys are empty or too long.",
+    "id": "The sender's ids are empty or too long; it may leave them out.",
+    "time": "The sender's times cannot be read, or its clock or unit is wrong: RFC 3339, or ms since 1970.",
+    "size": "Let the sender post smaller fragments, or raise BATON_MAX_FRAGMENT_BYTES.",
+}
+"""What is wrong with rejected fragments, by reason."""
+_READ_FROM: Final[Mapping[str, str]] = {
+    "ZooKeeper": "Owners, members and pins",
+    "Kafka": "Positions, lag and the rates of streams",
+    "the members": "Open sessions, states of streams and leases",
+    "the producers": "The numbers of producers",
+}
+"""What control knows from each source, by the name in its complaint."""
 _OTHER_REFUSAL: Final = "The sender has to change its requests: docs/protocol.md says what each answer means."
 _KINDS_OF_DIFFERENCE: Final[Mapping[str, tuple[str, str]]] = {
     "missing": ("session is missing", "sessions are missing"),
@@ -136,10 +151,15 @@ def time_text(seconds: float) -> str:
 
 
 def source(complaint: str) -> Text:
-    """A source that cannot be read."""
+    """A source that cannot be read: which numbers are old now.
+
+    >>> source("Kafka cannot be read: no answer yet")[1].partition(".")[0]
+    'Positions, lag and the rates of streams are from the last reading'
+    """
+    old = next((numbers for name, numbers in _READ_FROM.items() if complaint.startswith(name)), "The numbers")
     return (
         f"{complaint}.",
-        "The numbers are from the last reading. Control keeps trying; `baton doctor` finds out more.",
+        f"{old} are from the last reading. Control keeps trying; `baton doctor` finds out more.",
     )
 
 
@@ -186,8 +206,10 @@ def silent_producer(producer: str) -> Text:
 def refusals(producer: str, reason: str, per_s: float) -> Text:
     """A producer that refuses fragments or requests for this reason."""
     rate = f"{per_s:,.1f}" if per_s >= 0.1 else "less than 0.1"
-    other = _REJECTED if reason in FRAGMENT_REASONS else _OTHER_REFUSAL
-    return f"Producer {producer} refuses {rate} a second: {reason}.", _REFUSALS.get(reason, other)
+    what = f"Producer {producer} refuses {rate} a second: {reason}."
+    if (fault := _REJECTED.get(reason)) is not None:
+        return what, f"{fault} `baton rejected --reason {reason}` shows what it posted."
+    return what, _REFUSALS.get(reason, _OTHER_REFUSAL)
 
 
 def dead_letters(queue: str, dead: int) -> Text:

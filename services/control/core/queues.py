@@ -78,7 +78,9 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     partition: int
     offset: int
-    id: Annotated[str | None, Meta(description="queue, partition and offset of the item it was")] = None
+    id: Annotated[
+        str | None, Meta(description="queue, partition, offset and first lease of the item it was")
+    ] = None
     enqueued_at: Annotated[int, Meta(description="when it was buried, ms UTC")] = 0
     headers: Annotated[
         dict[str, str], Meta(description="`attempts`, `why`, and as `item` the id that the item had")

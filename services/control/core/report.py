@@ -6,7 +6,7 @@ memory. `services/control/live/cluster_view.py` calls this once per refresh and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -102,10 +102,24 @@ def totals_of(rows: Sequence[StreamRow]) -> StreamTotals:
         **counts,
         streams=len(rows),
         lag=sum(row.lag for row in rows),
-        open_sessions=sum(row.open_sessions or 0 for row in rows),
+        open_sessions=sum_of(row.open_sessions for row in rows),
         rate=sum(rates) if rates else None,
         lag_ms=longest_lag_ms(rows),
     )
+
+
+def sum_of(numbers: Iterable[int | None]) -> int | None:
+    """The sum; None if one of the numbers is not known, because the rest would look like all.
+
+    >>> sum_of([7, 9]), sum_of([7, None]), sum_of([])
+    (16, None, 0)
+    """
+    total = 0
+    for number in numbers:
+        if number is None:
+            return None
+        total += number
+    return total
 
 
 def longest_lag_ms(rows: Sequence[StreamRow]) -> int | None:
@@ -202,6 +216,7 @@ def _stream_row(observed: Observed, known: _Known, stream: int, trend: Trend) ->
         lag=max(0, end - position),
         lag_ms=trend.lag_ms,
         rate=trend.rate,
+        read_rate=trend.read_rate,
         safe_offset=head.safe_offset if head else begin,
         open_sessions=fresh.open_sessions if fresh else None,
         state_bytes=fresh.state_bytes if fresh else None,

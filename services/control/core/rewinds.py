@@ -22,6 +22,7 @@ from shared.model.head import Head
 from shared.model.names import is_group_name
 from shared.model.start import GroupStart, latest_start
 
+MAX_TIME_MS = 2**63 - 1
 LogState = Literal["same", "anew", "cut"]
 """What became of a log since its head: it holds what was committed; it is another log; it lost its end."""
 To = str | int | dict[str, int]
@@ -71,8 +72,8 @@ class StreamFacts:
     """A stream's log, and the followed group's head on it.
 
     `first`, `end`: the log's half-open offsets; `at`: the offset of the time that was asked for, if one was;
-    `number`: the log's, in the followed group, if it has no head; `before`: where that group starts itself;
-    `unreadable`: why the head cannot be read.
+    `number`: the log's, in the followed group, if it has no head; `before`: where that group starts itself,
+    in its first log; `unreadable`: why the head cannot be read.
     """
 
     first: int
@@ -108,6 +109,9 @@ def time_of_wish(to: To) -> int | None:
     if isinstance(to, dict) or to in ("earliest", "latest"):
         return None
     if isinstance(to, int):
+        # below 0 stand Kafka's words for other things: -1 is the end
+        if not 0 <= to <= MAX_TIME_MS:
+            raise InvalidInput("`to`: a time in ms is at least 0, and less than 2 to the 63")
         return to
     try:
         return parse_rfc3339(to)
@@ -161,12 +165,19 @@ def start_of(stream: int, wish: RewindWish, facts: StreamFacts) -> StreamStart:
     if facts.log == "cut":
         # sessions that reach beyond its end would cover what is appended there now
         raise RewindRefused(f"stream {stream}: its log lost its end; only a group that is `alone` can start")
+    # a group that was told to start over reads the log from its beginning
+    before = facts.before if not facts.log_number else None
     try:
-        most = latest_start(facts.head, facts.before)
+        most = latest_start(facts.head, before)
     except InvalidInput as error:
         raise RewindRefused(f"stream {stream}: {error.detail}") from None
     if facts.head is None or facts.head.oldest == -1:
         most = max(most, facts.first)  # nothing is open, and what is gone nobody will read
+    if most > facts.end:
+        raise RewindRefused(
+            f"stream {stream}: {wish.group!r} starts at {most} and has read nothing, but the log ends at "
+            f"{facts.end}; rewind the group that it follows, or start `alone`"
+        )
     if most < facts.first:
         raise RewindRefused(
             f"stream {stream}: retention has removed records from {most} to {facts.first} that sessions of "
@@ -192,12 +203,15 @@ def plan_of(wish: RewindWish, settings: GroupSettings, starts: Sequence[StreamSt
     )
 
 
-def group_start(found: RewindForecast, logs: Mapping[int, int]) -> GroupStart:
-    """The start to store; `logs`: numbers of the followed group's logs."""
+def group_start(found: RewindForecast, logs: Mapping[int, int], appended: Mapping[int, int]) -> GroupStart:
+    """The start to store; `logs`: numbers of the followed group's logs; `appended`: append times (ms) of the
+    records before the starts.
+    """
     return GroupStart(
         follows=found.follows,
         offsets={one.stream: one.start for one in found.streams},
         logs={stream: log for stream, log in logs.items() if log and found.follows is not None},
+        appended=dict(appended),
     )
 
 

@@ -30,7 +30,9 @@ class StreamTotals(CountsRow, frozen=True, kw_only=True):
 
     streams: int
     lag: int
-    open_sessions: Annotated[int, Meta(description="of the streams whose owner says it")]
+    open_sessions: Annotated[
+        int | None, Meta(description="null while a stream has no owner, or its owner does not say")
+    ]
     rate: Annotated[float | None, Meta(description="records appended per second; null: known of no stream")]
     lag_ms: Annotated[int | None, Meta(description="the longest; null: unknown of some stream that lags")]
 
@@ -50,6 +52,9 @@ class StreamRow(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="how long the record at position has waited; 0 without lag, null: unknown"),
     ]
     rate: Annotated[float | None, Meta(description="records that were appended per second; null: unknown")]
+    read_rate: Annotated[
+        float | None, Meta(description="records that were accounted for per second; null: unknown")
+    ]
     safe_offset: Annotated[int, Meta(description="where a replay would begin")]
     open_sessions: Annotated[int | None, Meta(description=OWNERS)]
     state_bytes: Annotated[int | None, Meta(description=f"memory of the open sessions' fragments; {OWNERS}")]

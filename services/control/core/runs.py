@@ -26,7 +26,8 @@ ENDED: frozenset[RunState] = frozenset({"succeeded", "failed", "cancelled"})
 TAKE_OVER_MS = 10_000
 """How long a waiting driver may take to begin the run that it was given.
 
-On a cluster it first needs an executor, which takes some seconds to start."""
+On a cluster it first needs an executor, which takes some seconds to start. How long it then waits for the
+run's lock does not count: on an object store another run may hold the lock for minutes."""
 GRACE_MS = 10_000
 """How long a driver may take to exit after it has published its result or error."""
 
@@ -128,7 +129,7 @@ class Run(RunSummary, frozen=True, kw_only=True):
 
     `pid` is also the number of the driver's process group; `born` distinguishes the driver from a later
     process with the same number. `driver` names its folder. `is_handed_over`: the run was given to a waiting
-    driver, which has not begun it yet. `key`, `request`: those of `Cause`.
+    driver, which has not begun it yet, or is about to get a driver. `key`, `request`: those of `Cause`.
     """
 
     pid: int = 0
@@ -159,7 +160,8 @@ class Run(RunSummary, frozen=True, kw_only=True):
 class DriverState(msgspec.Struct, frozen=True, kw_only=True):
     """A run's driver as it was seen: its files, its process, and the exit code.
 
-    `is_up`: the driver has reported that Spark is up. `exit_code`: None while it is alive, or when an
+    `is_up`: the driver has reported that Spark is up, and that it has the run's lock. `has_begun`: it has
+    reported that it needs nothing more but perhaps this lock. `exit_code`: None while it is alive, or when an
     earlier control process was its parent. `published_at`: when its result or error was first seen (ms).
     `has_released`: the driver is done with this run: it waits, or works on another one.
     """
@@ -167,6 +169,7 @@ class DriverState(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int
     alive: bool
     is_up: bool = False
+    has_begun: bool = False
     has_result: bool = False
     error: RunError | None = None
     exit_code: int | None = None
@@ -197,7 +200,7 @@ def decide(run: Run, seen: DriverState) -> Step:
     A published result or error decides. Without one, a dead driver is DriverLost, and a run past its limit
     is RunTimeout. A driver that is gone may leave its JVM and Python workers behind, so every end kills what
     remains of its process group, unless the driver waits or works on another run. A waiting driver that does
-    not begin the run is replaced.
+    not begin the run in time, or dies before the run has its lock, is replaced.
     """
     has_published = seen.has_published
     if has_published and seen.alive and seen.has_released:
@@ -205,7 +208,8 @@ def decide(run: Run, seen: DriverState) -> Step:
     if run.is_handed_over and not has_published:
         if seen.is_up:
             return Step(run=msgspec.structs.replace(run, is_handed_over=False))
-        if not seen.alive or seen.at_ms - run.started_at > TAKE_OVER_MS:
+        is_late = seen.at_ms - run.started_at > TAKE_OVER_MS and not seen.has_begun
+        if not seen.alive or is_late:
             return Step(run=msgspec.structs.replace(run, is_handed_over=False), kill=True, restart=True)
     lingers = seen.published_at is not None and seen.at_ms - seen.published_at > GRACE_MS
     if not seen.alive or lingers:

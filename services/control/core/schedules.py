@@ -143,6 +143,16 @@ def parse_schedules(text: str, jobs: Mapping[str, Job]) -> tuple[Schedule, ...]:
     return tuple(found)
 
 
+def groups_with(schedules: Iterable[Schedule], job: str) -> frozenset[str]:
+    """The groups in which a schedule runs the job.
+
+    >>> lake = Schedule(jobs=("lake(accept_loss=1)", "reports"), every_s=900, group="fraud")
+    >>> groups_with([lake], "lake"), groups_with([lake], "audit")
+    (frozenset({'fraud'}), frozenset())
+    """
+    return frozenset(one.group for one in schedules if job in {read_step(step)[0] for step in one.jobs})
+
+
 def _faults_of(schedule: Schedule, jobs: Mapping[str, Job]) -> list[str]:
     faults = [fault for step in dict.fromkeys(schedule.jobs) for fault in _faults_of_step(step, jobs)]
     if len(set(schedule.jobs)) < len(schedule.jobs):

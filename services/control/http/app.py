@@ -37,6 +37,7 @@ from services.control.http.console.overview_page import overview_routes
 from services.control.http.console.pages import Pages
 from services.control.http.console.queue_pages import QueuePages, queue_pages_routes
 from services.control.http.console.routes import Console, console_routes
+from services.control.http.prefix import Prefix
 from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
@@ -47,6 +48,7 @@ from services.control.live.operations import Operations
 from services.control.live.problems import Problems
 from services.control.live.queue_history import QueueHours
 from services.control.live.queues import Queues
+from services.control.live.run_starts import RunStarts
 from services.control.live.scheduler import Scheduler
 from services.control.ports import JobRunner, TableSource
 from shared.service.api_docs import NO_DOCS, install_docs
@@ -80,19 +82,24 @@ class Parts:
     registry: prometheus_client.CollectorRegistry
 
 
-def create_app(parts: Parts, *, hosts: Iterable[str], access: Access) -> FastAPI:
-    """Control as an ASGI app under loopback names, IP addresses and `hosts`, for whom `access` lets in."""
+def create_app(parts: Parts, *, hosts: Iterable[str], access: Access, root_path: str = "") -> FastAPI:
+    """Control as an ASGI app under loopback names, IP addresses and `hosts`, for whom `access` lets in.
+
+    `root_path`: the path at which a proxy offers it, "" for none.
+    """
     app = FastAPI(
         title="Baton control",
         description="Who owns which stream, how far it is, and the operations and jobs on it.",
         version="1",
         responses=BAD_QUERY | MISDIRECTED | REFUSED,
         dependencies=[Depends(check_query)],
+        servers=[{"url": root_path}] if root_path else None,
         **NO_DOCS,
     )
     app.add_middleware(HeadAnswers)
     app.add_middleware(Gate, access=access)
-    app.add_middleware(Guard, hosts=hosts)  # the last one stands in front
+    app.add_middleware(Guard, hosts=hosts)
+    app.add_middleware(Prefix, root_path=root_path)  # the last one stands in front
     install_problems(app)
     install_docs(app)
 
@@ -101,14 +108,16 @@ def create_app(parts: Parts, *, hosts: Iterable[str], access: Access) -> FastAPI
 
     install_health(app, complaints, parts.registry, remarks=access.remarks)
     assets = Assets()
-    look = login.Look(*map(assets.url, ("console.css", "icon.svg")))
+    style, icon = (root_path + assets.url(name) for name in ("console.css", "icon.svg"))
+    look = login.Look(style, icon, root_path)
     app.include_router(login.access_routes(access, look))
     app.include_router(streams.streams_routes(parts.view))
     app.include_router(cluster.cluster_routes(parts.view))
     app.include_router(events.events_routes(parts.feed, parts.view.check_group))
     app.include_router(operations_api.operations_routes(parts.operations, parts.groups))
     app.include_router(groups.groups_routes(parts.groups))
-    app.include_router(jobs.jobs_routes(parts.view, parts.runner, parts.actions))
+    starts = RunStarts(parts.view, parts.runner, parts.actions)
+    app.include_router(jobs.jobs_routes(starts))
     app.include_router(jobs.runs_routes(parts.runner, parts.actions))
     app.include_router(jobs.schedules_routes(parts.scheduler))
     app.include_router(tables.tables_routes(parts.lake, parts.freshness, parts.view.named))
@@ -116,7 +125,8 @@ def create_app(parts: Parts, *, hosts: Iterable[str], access: Access) -> FastAPI
     app.include_router(history_api.history_routes(parts.history))
     app.include_router(problems_api.problems_routes(parts.problems))
     app.include_router(queues_api.queues_routes(parts.queues, parts.queue_hours))
-    _install_console(app, parts, assets, is_read_only=access.is_read_only)
+    pages = Pages(assets, parts.view.named, root_path=root_path, is_open=access.is_open)
+    _install_console(app, parts, pages, starts, is_read_only=access.is_read_only)
     complete_document(
         app,
         answered=[struct for resource in RESOURCES for struct in resource.ANSWERED],
@@ -125,7 +135,9 @@ def create_app(parts: Parts, *, hosts: Iterable[str], access: Access) -> FastAPI
     return app
 
 
-def _install_console(app: FastAPI, parts: Parts, assets: Assets, *, is_read_only: bool) -> None:
+def _install_console(
+    app: FastAPI, parts: Parts, pages: Pages, starts: RunStarts, *, is_read_only: bool
+) -> None:
     console = Console(
         parts.view,
         parts.feed,
@@ -133,16 +145,15 @@ def _install_console(app: FastAPI, parts: Parts, assets: Assets, *, is_read_only
         parts.history,
         parts.problems,
         parts.look_up,
-        Pages(assets, parts.view.named),
+        pages,
         queues=parts.queues.known,
         is_read_only=is_read_only,
     )
-    app.include_router(console_routes(console, assets))
+    app.include_router(console_routes(console, pages.assets))
     app.include_router(overview_routes(console, parts.runner))
     app.include_router(look_up_routes(console))
     app.include_router(group_page_routes(console, parts.groups))
-    app.include_router(
-        job_pages_routes(console, JobPages(console, parts.runner, parts.scheduler, parts.actions))
-    )
+    job_pages = JobPages(console, parts.runner, parts.scheduler, parts.actions, starts)
+    app.include_router(job_pages_routes(console, job_pages))
     app.include_router(queue_pages_routes(console, QueuePages(console, parts.queues, parts.queue_hours)))
     app.include_router(action_pages_routes(console, ActionPages(console, parts.operations)))

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
+from services.control.core.movements import READ, Movement, movements
 from services.control.core.recent_events import EventFilter, RecentEvents, StoredEvent
 from shared.errors import KafkaUnavailable, Unavailable
 
@@ -70,13 +71,25 @@ class EventFeed:
         """Notes that the topic cannot be read now; received events are still served."""
         self._error = why
 
+    def movements(self, group: str, stream: int | None = None) -> list[Movement]:
+        """The movements that are remembered, newest first."""
+        # a drain is an event of no stream, so streams are chosen afterwards
+        wanted = EventFilter(group=group, kinds=READ)
+        found = movements(self.recent_events.newest(self.recent_events.next_id, wanted))
+        return [move for move in found if stream in (None, move.stream)]
+
     def stale_ms(self) -> int:
         """How long ago the feed was last current."""
         return 0 if self._current_at is None else int((self._clock() - self._current_at) * 1000)
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the topic has been read to its end once."""
+        return self._current_at is not None
+
     def require_read(self) -> None:
         """Raises KafkaUnavailable until the topic has been read to its end once."""
-        if self._current_at is None:
+        if not self.is_read:
             raise KafkaUnavailable(f"the events cannot be read: {self._error}")
 
     def close(self) -> None:

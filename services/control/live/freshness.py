@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from services.control.core.freshness import FreshnessRow, row_of
+from services.control.core.freshness import FreshnessRow, Positions, row_of
 from services.control.live.cluster_view import ClusterView
 from services.control.ports import HeldPositions, SessionsTopics
-from shared.errors import BatonError
+from shared.errors import BatonError, NotFound
 from shared.model.names import Names
 
 logger = logging.getLogger(__name__)
 
 
 class Freshness:
-    """`run()` measures until cancelled; `rows()` answers from memory."""
+    """`run()` measures until cancelled; `rows()` answers from memory.
+
+    `scheduled`: the groups that have a schedule for `lake`. Without a table, they lack everything, and nobody
+    expects one of the others.
+    """
 
     def __init__(
         self,
@@ -27,6 +31,7 @@ class Freshness:
         names: Names,
         *,
         every_s: float,
+        scheduled: Collection[str] = (),
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._lake = lake
@@ -34,6 +39,7 @@ class Freshness:
         self._view = view
         self._names = names
         self._every_s = every_s
+        self._scheduled = scheduled
         self._now_ms = now_ms
         self._rows: dict[str, FreshnessRow] = {}
         self._error = ""
@@ -54,18 +60,23 @@ class Freshness:
     async def step(self) -> None:
         """Measures once. A failure keeps the last rows and is logged once."""
         try:
-            groups = self._view.served(with_offsets=False).observed.cluster.groups
-            positions = await asyncio.to_thread(self._lake.read, frozenset(groups))
-            rows = {}
-            # without a table the job `lake` has never run, so nobody expects it to be fresh
-            for group in groups if positions is not None else ():
-                state = await self._topics.describe(group)
-                if state is not None and positions is not None:
-                    held = positions.get((group, state.topic_id), {})
-                    state = await self._topics.with_oldest(group, state, held)
-                    rows[group] = row_of(group, self._names.sessions(group), held, state, self._now_ms())
-            self._rows, self._error = rows, ""
+            groups: Collection[str] = self._view.served(with_offsets=False).observed.cluster.groups
+            try:
+                positions = await asyncio.to_thread(self._lake.read, frozenset(groups))
+            except NotFound:
+                positions, groups = {}, [group for group in groups if group in self._scheduled]
+            self._rows, self._error = await self._rows_of(groups, positions), ""
         except BatonError as error:
             if self._error != error.detail:
                 logger.warning("freshness not measured", extra={"why": error.detail})
             self._error = error.detail
+
+    async def _rows_of(self, groups: Collection[str], positions: Positions | None) -> dict[str, FreshnessRow]:
+        rows = {}
+        for group in groups if positions is not None else ():
+            state = await self._topics.describe(group)
+            if state is not None and positions is not None:
+                held = positions.get((group, state.topic_id), {})
+                state = await self._topics.with_oldest(group, state, held)
+                rows[group] = row_of(group, self._names.sessions(group), held, state, self._now_ms())
+        return rows

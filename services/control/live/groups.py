@@ -13,7 +13,8 @@ import msgspec
 
 from services.control.core.causes import Cause
 from services.control.core.forecasts import Forecast, PlanChanged, plan_digest, totals_for
-from services.control.core.groups import CurrentRow, NameTaken, check_caught_up, current_in
+from services.control.core.groups import CurrentRow, NameTaken, check_caught_up, current_in, made_anew
+from services.control.core.likely import Likely
 from services.control.core.operations import Operation
 from services.control.core.rewinds import (
     RewindForecast,
@@ -76,7 +77,9 @@ class Groups:
                     members={"plan": found.plan},
                 )
             logs = {stream: one.log_number for stream, one in facts.items()}
-            await self._store.create(wish.as_, found.settings, group_start(found, logs), wish.group)
+            starts = {one.stream: one.start for one in found.streams if one.start is not None}
+            start = group_start(found, logs, await self._source.appended(starts))
+            await self._store.create(wish.as_, found.settings, start, wish.group)
             await self._view.look_again()
 
         wanted = Wish(kind="rewind", group=wish.group, to=wish.as_)
@@ -104,11 +107,15 @@ class Groups:
             raise InvalidInput("`alias`: lower-case letters, digits, `_` and `-`, at most 61")
         observed, named = self._view.served().observed, self._view.named(alias)
         if named != group and named in observed.cluster.groups:
-            heads = observed.offsets.heads
-            check_caught_up(heads.get(group, {}), heads.get(named, {}), named, observed.offsets.end)
+            heads, anew = observed.offsets.heads, made_anew(observed.cluster.chain(group), named)
+            check_caught_up(heads.get(group, {}), heads.get(named, {}), named, observed.offsets.end, anew)
         wish = Wish(kind="promote", group=group, to=alias)
         return Forecast(
-            **msgspec.structs.asdict(wish), moves=[], totals=totals_for([]), plan=plan_digest(wish, [])
+            **msgspec.structs.asdict(wish),
+            moves=[],
+            totals=totals_for([]),
+            likely=Likely(),
+            plan=plan_digest(wish, []),
         )
 
     async def delete(self, group: str) -> None:
@@ -160,12 +167,15 @@ class Groups:
 
     async def _check_sessions(self, group: str, found: StreamStart, facts: Mapping[int, StreamFacts]) -> None:
         """Raises RewindRefused if retention has removed sessions that reach the start."""
-        head, start = facts[found.stream].head, found.start
-        if start is None or head is None or start >= head.position:
-            return  # nothing that was read reaches it
+        stream, start, known = found.stream, found.start, facts[found.stream]
+        if start is None:
+            return
         cluster = self._view.served(with_offsets=False).observed.cluster
-        chain = [GroupStart(follows=group, offsets={found.stream: start}), *cluster.chain(group)]
-        for cut in reaching_cuts(chain, found.stream):
+        new = GroupStart(follows=group, offsets={stream: start}, logs={stream: known.log_number})
+        cuts = reaching_cuts([new, *cluster.chain(group)], stream)
+        if known.head is None or start >= known.head.position:
+            del cuts[0]  # nothing that the followed group itself has read reaches it
+        for cut in cuts:
             if not await self._source.has_sessions_since(cut, found.stream, start):
                 raise RewindRefused(
                     f"stream {found.stream}: retention has removed sessions of {cut.group!r} that may reach "

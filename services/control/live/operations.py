@@ -22,6 +22,7 @@ from services.control.core.forecasts import (
     forecast,
     situation_in,
 )
+from services.control.core.movements import Movement
 from services.control.core.operations import (
     Operation,
     OperationNode,
@@ -35,6 +36,8 @@ from services.control.core.operations import (
     follow,
     surplus,
 )
+from services.control.core.progress import OperationDetail, detail_of
+from services.control.core.rows import StreamRow
 from services.control.core.wishes import Wish, check, pins_changed
 from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView, UnknownStream
@@ -46,7 +49,10 @@ logger = logging.getLogger(__name__)
 
 
 class Operations:
-    """`run()` follows the operations. `steady_s` measures their age, `wall_ms` dates their begin and end."""
+    """`run()` follows the operations. `steady_s` measures their age, `wall_ms` dates their begin and end.
+
+    `movements`: the latest movements of a group, newest first.
+    """
 
     def __init__(
         self,
@@ -59,6 +65,7 @@ class Operations:
         look_every_s: float,
         steady_s: Callable[[], float] = time.monotonic,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        movements: Callable[[str], Sequence[Movement]] = lambda group: (),
     ) -> None:
         self._view = view
         self._effects = effects
@@ -68,6 +75,7 @@ class Operations:
         self._look_every_s = look_every_s
         self._steady_s = steady_s
         self._wall_ms = wall_ms
+        self._movements = movements
         self._known: dict[str, Operation] = {}
         self._requests: dict[str, str] = {}
         self._begun_s: dict[str, float] = {}
@@ -83,7 +91,7 @@ class Operations:
 
         Raises UnknownGroup, UnknownStream, UnknownMember, MoveRefused, NothingToDo, Unavailable.
         """
-        return forecast(wish, self._situation(wish))
+        return forecast(wish, self._situation(wish), self._movements(wish.group), self._wall_ms())
 
     async def start(self, wish: Wish, cause: Cause, *, if_plan: str | None = None) -> Operation:
         """The operation, after its effect has been made; for a repeated request the one that it began.
@@ -168,6 +176,17 @@ class Operations:
         if operation_id not in self._known:
             raise UnknownOperation(f"there is no operation {operation_id!r}, or it ended long ago")
         return self._known[operation_id]
+
+    def detail(self, operation_id: str) -> OperationDetail:
+        """The operation with the progress of each move, as far as control knows it.
+
+        Raises UnknownOperation, and ZooKeeperUnavailable until the operations have been read.
+        """
+        operation = self.operation_of(operation_id)
+        rows: Sequence[StreamRow] = ()
+        with contextlib.suppress(Unavailable):
+            rows = self._view.served(with_offsets=False).report.streams.get(operation.group, ())
+        return detail_of(operation, rows, self._movements(operation.group))
 
     async def run(self) -> None:
         """Follows the operations until cancelled."""

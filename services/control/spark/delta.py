@@ -7,9 +7,10 @@ was written and check its lock right before the commit, and it costs a third of 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -23,6 +24,7 @@ MOST_COMMITS: Final = 200
 MOST_OVERTAKEN: Final = 5
 """How often in a row another writer may commit first before the run fails."""
 _DELTA: Final = "org.apache.spark.sql.delta"
+T = TypeVar("T")
 _OVERTAKEN: Final = ("Concurrent", "MetadataChanged", "ProtocolChanged")
 
 
@@ -179,16 +181,15 @@ def raise_if_overtaken(error: Exception) -> None:
             raise Overtaken(f"another writer has committed to the table ({name})") from None
 
 
-def retry_overtaken(work: Callable[[], object]) -> None:
-    """Repeats the work until no other writer commits first. Raises Overtaken after MOST_OVERTAKEN times."""
-    for attempt in range(MOST_OVERTAKEN):
-        try:
-            work()
-        except Overtaken:
-            if attempt + 1 == MOST_OVERTAKEN:
-                raise
-        else:
-            return
+def retry_overtaken(work: Callable[[], T]) -> T:
+    """Repeats the work until no other writer commits first; returns its result.
+
+    Raises Overtaken after MOST_OVERTAKEN times.
+    """
+    for _ in range(MOST_OVERTAKEN - 1):
+        with contextlib.suppress(Overtaken):
+            return work()
+    return work()
 
 
 def quoted(text: str) -> str:

@@ -90,10 +90,13 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     def lock(self) -> str:
         """The znode of the run's lock.
 
-        Each job of a group has one. On an object store all runs that write share one, because the store
-        cannot refuse the second of two commits.
+        Each job of a group has one; `maintain` has one for all groups, because it works on their common
+        tables. On an object store all runs that write share one, because the store cannot refuse the second
+        of two commits.
         """
-        return self.names.lake_lock if self.takes_turns else self.names.run_lock(self.group, self.job)
+        if self.takes_turns:
+            return self.names.lake_lock
+        return self.names.upkeep_lock if self.job == "maintain" else self.names.run_lock(self.group, self.job)
 
     @property
     def takes_turns(self) -> bool:

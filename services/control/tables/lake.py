@@ -44,13 +44,22 @@ def storage_options() -> dict[str, str]:
 
 
 class Lake:
-    """The tables of a namespace under a folder or URL. Its methods block: call them in a thread."""
+    """The tables of a namespace under a folder or URL. Its methods block: call them in a thread.
+
+    They raise NamespaceTaken if the namespace can have no lake.
+    """
 
     def __init__(self, lake: str, namespace: str) -> None:
-        self.root = table_path(lake, namespace)
+        self._lake = lake
+        self._namespace = namespace
 
     def __repr__(self) -> str:
-        return f"<Lake {self.root}>"
+        return f"<Lake of namespace {self._namespace!r} in {self._lake}>"
+
+    @property
+    def root(self) -> str:
+        """The folder or URL of its tables."""
+        return table_path(self._lake, self._namespace)
 
     def names(self) -> list[str]:
         """The tables' names, sorted; none if there is no lake yet. Raises LakeUnavailable."""

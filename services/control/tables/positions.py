@@ -14,7 +14,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from services.control.core.freshness import Positions
 from services.control.spark.lake.plan import Note, carries_on, changes_rows, parse_note
-from services.control.tables.lake import Lake, UnknownTable, columns_of, reading
+from services.control.tables.lake import Lake, columns_of, reading
 from services.control.tables.query import Column
 from services.control.tables.statements import literal
 
@@ -35,14 +35,14 @@ class LakePositions:
         self._positions: Positions = {}
 
     def read(self, groups: Collection[str]) -> Positions | None:
-        """Of these groups at least; None without a table that has positions. Raises LakeUnavailable."""
-        try:
-            table = self._lake.open(TABLE)
-        except UnknownTable:
-            return None
+        """Of these groups at least; None if the table is of an older layout, which has no positions.
+
+        Raises UnknownTable, LakeUnavailable.
+        """
+        table = self._lake.open(TABLE)
         with reading(TABLE):
             if not {column.name for column in columns_of(table)} >= NEEDED:
-                return None  # of an older layout
+                return None
             now = (table.metadata().id, table.version(), sorted(groups))
             if self._seen != now:
                 self._positions = _positions(table, groups)

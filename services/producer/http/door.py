@@ -19,8 +19,6 @@ from services.producer.core.ingest import Limits, Rejected, ingest
 from services.producer.http.access.grants import Scope as KeyScope
 from services.producer.http.gate import Gate
 from services.producer.http.metrics import ProducerMetrics
-from services.producer.http.protocol.answers import CONTINUE, Pairs
-from services.producer.http.protocol.exchange import Exchange, Head, Line
 from services.producer.http.refusals import all_rejected, partly_stored, refusal
 from services.producer.ports import FragmentSink, Rejects
 from shared.errors import BatonError, KafkaUnavailable, Unavailable, ZooKeeperUnavailable
@@ -28,6 +26,8 @@ from shared.model.form import Coding, wrapping_for
 from shared.model.items import RequestUnreadable
 from shared.model.rejects import UNREADABLE
 from shared.model.routing import StreamTable
+from shared.server.answers import CONTINUE, Pairs
+from shared.server.exchange import Exchange, Head, Line
 from shared.service.http import kind_for, problem
 from shared.service.inflight import Inflight, InflightShare, Overloaded, decode_body
 

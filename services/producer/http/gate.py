@@ -13,9 +13,9 @@ from services.producer.http.access.grants import Scope as KeyScope
 from services.producer.http.access.keys import Headers, WriteKey, WriteKeys
 from services.producer.http.access.origins import PREFLIGHT, Origins
 from services.producer.http.metrics import ProducerMetrics
-from services.producer.http.protocol.answers import Pairs
 from services.producer.http.refusals import refusal
 from shared.errors import BatonError
+from shared.server.answers import Pairs
 from shared.service.http import kind_for, problem
 
 FRAGMENTS = "/fragments"

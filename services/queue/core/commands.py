@@ -8,7 +8,7 @@ is in fold.py. Used by the worker, which writes them, and by replica.py, which r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
@@ -88,13 +88,15 @@ class Dead(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="dead"):
 class Until(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="until"):
     """The leases end in `ms` from now: extended, or `is_release`: given back, to be leased again then.
 
-    `is_unseen`: no client has had the items, so these leases do not count as attempts.
+    `is_unseen`: no client has had the items, so these leases do not count as attempts. `is_at_least`: a lease
+    that ends later keeps its end.
     """
 
     receipts: tuple[Receipt, ...]
     ms: Natural
     is_release: bool = False
     is_unseen: bool = False
+    is_at_least: bool = False
 
 
 def given_back(receipts: Sequence[Receipt]) -> Until:
@@ -103,16 +105,39 @@ def given_back(receipts: Sequence[Receipt]) -> Until:
 
 
 class Seek(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="seek"):
-    """Moves each partition's frontier; `drop`: what is open is done. It is alone in its record."""
+    """Moves each partition's frontier, except where it is None; `drop`: what is open is done, too.
 
-    to: tuple[Natural, ...]
+    `ends`: where the partitions ended for the writer. Whoever seeks to the end skips what is there: such a
+    partition never goes back, and neither does any with `drop`. Items may have been put beyond `ends`, leased
+    and acked meanwhile; to hand them out again would break the promise of the ack. It is alone in its record.
+    """
+
+    to: tuple[Natural | None, ...]
     drop: bool = False
+    ends: tuple[Natural, ...] = ()
+
+    def goes_to(self, partition: int, frontier: int) -> int:
+        """Where the partition's frontier goes from where it is."""
+        to = self.to[partition]
+        if to is None:
+            return frontier
+        is_skip = self.drop or (partition < len(self.ends) and to >= self.ends[partition])
+        return max(to, frontier) if is_skip else to
+
+
+Changeable: TypeAlias = Literal["lease_ms", "max_attempts", "repeat_ms", "keep_ms"]
+"""The settings that may change after the queue's creation."""
+CHANGEABLE: Final[tuple[Changeable, ...]] = get_args(Changeable)
 
 
 class Configure(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="settings"):
-    """Creates the queue, or changes what may change."""
+    """Creates the queue with these settings; or changes only `fields` of them, if it is there already.
+
+    So two who change different fields at the same time keep each other's. None: all that may change.
+    """
 
     settings: QueueSettings
+    fields: tuple[Changeable, ...] | None = None
 
 
 class SnapshotPart(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="snapshot"):

@@ -18,6 +18,7 @@ from typing import TypeAlias
 import msgspec
 
 from services.queue.core.commands import (
+    CHANGEABLE,
     RULES,
     Ack,
     AnyCommand,
@@ -46,12 +47,16 @@ class UnknownRules(InvalidInput):
 
 
 class Leased(msgspec.Struct, frozen=True, gc=False):
-    """An item that a lease got. `is_entered`: it has passed `enter` before, so its id is its own."""
+    """An item that a lease got. `is_entered`: it has passed `enter` before, so its id is its own.
+
+    `first_lease`: see OpenItem.
+    """
 
     receipt: Receipt
     until_ms: int
     attempt: int
     is_entered: bool
+    first_lease: int
 
 
 class LeaseAnswer(msgspec.Struct, frozen=True):
@@ -127,6 +132,10 @@ def _configure(state: QueueState, command: Configure) -> Answer:
         state.frontier = [0] * new.partitions
     elif new.fixed != state.settings.fixed:
         return Refused()
+    else:
+        fields = CHANGEABLE if command.fields is None else command.fields
+        changed = {field: getattr(new, field) for field in fields}
+        new = msgspec.structs.replace(state.settings, **changed)
     state.settings = new
     return Applied()
 
@@ -140,7 +149,7 @@ def _lease(state: QueueState, offset: int, command: Lease) -> Answer:
     until_ms = state.now_ms + command.ms
     room = min(command.count - len(leased), MAX_OPEN - len(state.open))
     for partition, at in _never_leased(state.frontier, command.ends, room):
-        item = OpenItem(partition, at, offset, until_ms)
+        item = OpenItem(partition, at, offset, until_ms, first_lease=offset)
         state.open.add(item)
         leased.append(_leased(item))
     state.counts.leased += len(leased)
@@ -168,7 +177,8 @@ def _lease_again(state: QueueState, offset: int, command: Lease) -> tuple[list[L
 
 def _leased(item: OpenItem) -> Leased:
     receipt = Receipt(item.partition, item.offset, item.lease)
-    return Leased(receipt, item.until_ms, item.attempts, is_entered=item.id != "")
+    is_entered = item.id != ""
+    return Leased(receipt, item.until_ms, item.attempts, is_entered=is_entered, first_lease=item.first_lease)
 
 
 def _never_leased(frontier: list[int], ends: Sequence[int], room: int) -> Iterable[Place]:
@@ -231,17 +241,19 @@ def _put_off(state: QueueState, command: Until) -> Answer:
         state.counts.released += command.is_release
         item.attempts -= command.is_unseen and not item.is_released
         item.is_released = command.is_release
-        state.open.put_off(item, state.now_ms + command.ms)
+        until_ms = state.now_ms + command.ms
+        state.open.put_off(item, max(item.until_ms, until_ms) if command.is_at_least else until_ms)
     return ReceiptsAnswer(tuple(stale))
 
 
 def _seek(state: QueueState, command: Seek) -> Answer:
     if len(command.to) != len(state.frontier):
         return Refused()
-    state.frontier = list(command.to)
+    frontier = [command.goes_to(partition, at) for partition, at in enumerate(state.frontier)]
+    state.frontier = frontier
 
     def is_forgotten(place: Place) -> bool:
-        return place[1] >= command.to[place[0]]
+        return place[1] >= frontier[place[0]]
 
     gone = {item.place for item in state.open if command.drop or is_forgotten(item.place)}
     for place in gone:

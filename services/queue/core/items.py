@@ -7,6 +7,7 @@ of dead letters adds stand in the record's headers. Used by the routes and by `w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -120,12 +121,24 @@ def read_record(value: bytes | None, headers: Sequence[tuple[str, bytes]], appen
     return ItemRecord(value=value or b"", id=id_, append_ms=append_ms, headers=texts)
 
 
-def dead_letter(queue: str, receipt: Receipt, record: ItemRecord, attempts: int, why: str) -> ItemRecord:
-    """A copy of the item for the queue of dead letters. Copied twice, its id shows the repeat."""
-    headers = {**record.headers, "attempts": str(attempts), "why": why}
+class Death(NamedTuple):
+    """What a dead letter says besides its item: how many attempts that had, and what its first lease was."""
+
+    attempts: int
+    first_lease: int
+
+
+def dead_letter(queue: str, receipt: Receipt, record: ItemRecord, death: Death, why: str) -> ItemRecord:
+    """A copy of the item for the queue of dead letters.
+
+    Copied twice, its id shows the repeat. An item that a seek has brought back, and that dies again, has
+    another id: by its place alone it would pass for a repeat of the letter before, and be lost.
+    """
+    headers = {**record.headers, "attempts": str(death.attempts), "why": why}
     if record.id:
         headers[_ITEM] = record.id
-    return ItemRecord(value=record.value, id=f"{queue}/{receipt.partition}/{receipt.offset}", headers=headers)
+    id_ = f"{queue}/{receipt.partition}/{receipt.offset}/{death.first_lease}"
+    return ItemRecord(value=record.value, id=id_, headers=headers)
 
 
 def redriven(letter: ItemRecord) -> ItemRecord:

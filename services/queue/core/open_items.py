@@ -20,7 +20,8 @@ class OpenItem(msgspec.Struct, gc=False, array_like=True):
     """An item that was leased and is not done. `lease`: offset of the record that leased it last.
 
     `until_ms`: when it comes back. `attempts`: how often it was leased. `is_released`: given back since. `id`
-    is known once it was entered; "" before, and for an item without one.
+    is known once it was entered; "" before, and for an item without one. `first_lease`: offset of the record
+    that leased it first; after a seek it is another one, so it tells the lives of an item apart.
     """
 
     partition: int
@@ -30,6 +31,7 @@ class OpenItem(msgspec.Struct, gc=False, array_like=True):
     attempts: int = 1
     is_released: bool = False
     id: str = ""
+    first_lease: int = -1
 
     @property
     def place(self) -> Place:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 
+from services.queue.core.commands import Seek
 from services.queue.core.queue_state import QueueState
 from services.queue.http.bodies import small_body
 from services.queue.http.messages import (
@@ -22,12 +23,13 @@ from services.queue.http.messages import (
 )
 from services.queue.http.openapi import described
 from services.queue.http.routes import shown
-from services.queue.worker.engine import QueueRefused
 from services.queue.worker.leasing import Leasing
 from services.queue.worker.queues import Queues
-from shared.errors import InvalidInput, NotFound
+from shared.errors import InvalidInput, NotFound, Unavailable
 from shared.model.fragments import FragmentRejected, parse_rfc3339
 
+LIST_S = 1.0
+"""So long a queue in the list may take; one that takes longer is listed without numbers."""
 MAX_TIME_MS = 253_402_300_799_999
 
 
@@ -38,11 +40,9 @@ class QueueHandlers:
         self._queues = queues
 
     async def list_queues(self) -> Response:
-        """All queues."""
-        found = []
-        for name in self._queues.names:
-            with contextlib.suppress(NotFound, QueueRefused):  # it is being created or deleted, or is too new
-                found.append(await shown_queue(await self._queues.find(name)))
+        """All queues; without numbers of those that this worker cannot ask at present."""
+        asking = [_listed(leasing) for _, leasing in self._queues.all() if not leasing.is_dead]
+        found = [one for one in await asyncio.gather(*asking) if one is not None]
         return shown(ShownQueues(queues=found))
 
     async def show(self, queue: str) -> Response:
@@ -63,21 +63,24 @@ class QueueHandlers:
         """Drops all items."""
         leasing = await self._queues.find(queue)
         asked = parse(await small_body(request), PurgeQueue)
-        to = await leasing.items.find("latest")
         if asked.dry_run:
             status = leasing.engine.status()
             return shown(Ready(ready=status.ready + status.leased + status.waiting))
-        return shown(Ready(ready=(await leasing.seek(to, drop=True)).ready))
+        command = Seek(tuple(await leasing.items.find("latest")), drop=True)
+        return shown(Ready(ready=(await leasing.seek(command)).ready))
 
     async def seek(self, queue: str, request: Request) -> Response:
         """Goes on at another place."""
         leasing = await self._queues.find(queue)
         asked = parse(await small_body(request), SeekQueue)
-        to = await _offsets(leasing, asked)
+        # the end first: nothing that `to` means by it can lie beyond
+        ends = await leasing.items.find("latest")
+        # in another topic than the one that was leased from, the frontier must be able to go back to an end
+        known = () if leasing.items.fault else tuple(ends)
+        command = Seek(tuple(await _offsets(leasing, asked, ends)), ends=known)
         if asked.dry_run:
-            ends = await leasing.items.find("latest")
-            return shown(Ready(ready=_ready_after(leasing.engine.state, to, ends)))
-        return shown(Ready(ready=(await leasing.seek(to)).ready))
+            return shown(Ready(ready=_ready_after(leasing.engine.state, command, ends)))
+        return shown(Ready(ready=(await leasing.seek(command)).ready))
 
     async def redrive(self, queue: str, request: Request) -> Response:
         """Puts the dead letters back."""
@@ -106,6 +109,17 @@ def queue_routes(handlers: QueueHandlers) -> APIRouter:
     return router
 
 
+async def _listed(leasing: Leasing) -> ShownQueue | None:
+    """The queue in the list, without waiting for it; None if it is none (yet, or any more)."""
+    try:
+        async with asyncio.timeout(LIST_S):
+            return await shown_queue(leasing)
+    except NotFound:
+        return None  # it is being created or deleted
+    except (Unavailable, TimeoutError):
+        return ShownQueue(queue=leasing.engine.name)
+
+
 async def shown_queue(leasing: Leasing) -> ShownQueue:
     """The queue with what it holds now. Raises KafkaUnavailable."""
     engine = leasing.engine
@@ -122,9 +136,9 @@ async def shown_queue(leasing: Leasing) -> ShownQueue:
     )
 
 
-async def _offsets(leasing: Leasing, asked: SeekQueue) -> list[int]:
-    """The offset that each partition goes to, within what it has. Raises InvalidInput."""
-    starts, ends = await leasing.items.find("earliest"), await leasing.items.find("latest")
+async def _offsets(leasing: Leasing, asked: SeekQueue, ends: list[int]) -> list[int] | list[int | None]:
+    """Where each partition goes, within what it has; None where it stays. Raises InvalidInput."""
+    starts = await leasing.items.find("earliest")
     match asked.to:
         case "earliest":
             return starts
@@ -138,7 +152,7 @@ async def _offsets(leasing: Leasing, asked: SeekQueue) -> list[int]:
             except FragmentRejected:
                 raise InvalidInput("`to` is `earliest`, `latest`, a time, or offsets by partition") from None
         case dict() as given:
-            to = list(leasing.engine.state.frontier)
+            to: list[int | None] = [None] * len(starts)
             for partition, offset in given.items():
                 if partition not in map(str, range(len(to))):
                     raise InvalidInput(f"there is no partition {partition[:20]}")
@@ -148,7 +162,8 @@ async def _offsets(leasing: Leasing, asked: SeekQueue) -> list[int]:
     raise InvalidInput("a time is in ms, from 0 to the year 9999")
 
 
-def _ready_after(state: QueueState, to: list[int], ends: list[int]) -> int:
+def _ready_after(state: QueueState, command: Seek, ends: list[int]) -> int:
     """How many items would be ready after a seek."""
+    to = [command.goes_to(partition, at) for partition, at in enumerate(state.frontier)]
     left = sum(item.until_ms <= state.now_ms and item.offset < to[item.partition] for item in state.open)
     return left + sum(max(0, end - offset) for offset, end in zip(to, ends, strict=True))

@@ -1,4 +1,4 @@
-"""Who may do what with queues: keys in a file, each with scopes, and the gate that asks for them.
+"""Who may do what with queues: keys in a file, each with scopes.
 
 `enqueue` puts items, `work` leases and settles them, `manage` does the rest, and looks at items without a
 lease; any key may see how a queue is. Without the file everybody may do everything, as with producers.
@@ -13,11 +13,8 @@ from enum import Enum
 from pathlib import Path
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Send
-from starlette.types import Scope as Connection
 
 from shared.errors import BatonError, InvalidInput, Unavailable
-from shared.service.http import kind_for, problem, problem_for
 from shared.service.key_file import Entries, OptionalKeyFile, check_key, digest_of, find_key
 
 QUEUES = "/queues"
@@ -129,24 +126,3 @@ class QueueKeys(OptionalKeyFile):
     def _load(self, entries: Entries) -> dict[str, int]:
         self._grants = tuple(parse_grant(line, number) for number, line in entries)
         return {"in_force": len(self._grants)}
-
-
-class KeyGate:
-    """ASGI middleware: lets in what the keys allow, before a body is read."""
-
-    def __init__(self, app: ASGIApp, keys: QueueKeys) -> None:
-        self._app, self._keys = app, keys
-
-    async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
-        answer = self._app
-        if scope["type"] == "http":
-            try:
-                self._keys.check(scope["method"], scope["path"], Headers(scope=scope))
-            except MissingKey as error:
-                challenge = {"WWW-Authenticate": "Bearer"}
-                answer = problem(401, kind_for(error), error.detail, headers=challenge)
-            except (WrongKey, WrongScope) as error:
-                answer = problem(403, kind_for(error), error.detail)
-            except KeysUnread as error:
-                answer = problem_for(error)
-        await answer(scope, receive, send)

@@ -157,15 +157,18 @@ class ShownSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShownQueue(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue: items that can be leased, are leased, wait for a delay, and are dead letters."""
+    """A queue: items that can be leased, are leased, wait for a delay, and are dead letters.
+
+    In the list all is null of a queue that this worker cannot ask at present.
+    """
 
     queue: str
-    ready: int
-    leased: int
-    waiting: int
-    dead: int
-    oldest_age_s: float | None
-    settings: ShownSettings
+    ready: int | None = None
+    leased: int | None = None
+    waiting: int | None = None
+    dead: int | None = None
+    oldest_age_s: float | None = None
+    settings: ShownSettings | None = None
 
 
 class ShownQueues(msgspec.Struct, frozen=True, kw_only=True):

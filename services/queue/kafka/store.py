@@ -6,22 +6,26 @@ Logs and items have connections of their own, so that a large answer with items 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Sequence
 from typing import Self
 
-from services.queue.kafka.items import KafkaItemLog
+from services.queue.kafka.cache import MAX_BYTES, ItemCaches
+from services.queue.kafka.items import KafkaItemLog, Shared
 from services.queue.kafka.log import KafkaCommandLog
 from shared.errors import InvalidInput, KafkaUnavailable
 from shared.kafka.access import KafkaAccess
 from shared.kafka.catalog import count_replicas, delete_topics, list_all, read_settings
 from shared.kafka.cluster import Cluster
 from shared.kafka.fetcher import Fetcher
+from shared.kafka.groups import KafkaGroup
 from shared.kafka.sender import Sender
 from shared.kafka.topics import ensure_topics, queue_log_topic, queue_topic
 from shared.model.names import Names
 
 BATCH_BYTES = 1024 * 1024
 FETCHED_BYTES = 16 * 1024 * 1024
+logger = logging.getLogger(__name__)
 _TIMES = "message.timestamp.type"
 
 
@@ -29,19 +33,40 @@ class KafkaQueueStore:
     """See `QueueStore`. Make it with `connected`."""
 
     def __init__(
-        self, access: KafkaAccess, names: Names, *, replication: int, logs: _Lines, items: _Lines
+        self,
+        access: KafkaAccess,
+        names: Names,
+        *,
+        replication: int,
+        logs: _Lines,
+        items: _Lines,
+        max_cache_bytes: int,
     ) -> None:
         self._access, self._names, self._replication = access, names, replication
         self._logs, self._items = logs, items
+        self._shared = Shared(ItemCaches(max_cache_bytes))
 
     @classmethod
     @contextlib.asynccontextmanager
     async def connected(
-        cls, access: KafkaAccess, names: Names, *, replication: int, ack_timeout_s: float
+        cls,
+        access: KafkaAccess,
+        names: Names,
+        *,
+        replication: int,
+        ack_timeout_s: float,
+        max_cache_bytes: int = MAX_BYTES,
     ) -> AsyncIterator[Self]:
         """The store, whose connections are open during the block."""
         async with _lines(access, ack_timeout_s) as logs, _lines(access, ack_timeout_s) as items:
-            yield cls(access, names, replication=replication, logs=logs, items=items)
+            yield cls(
+                access,
+                names,
+                replication=replication,
+                logs=logs,
+                items=items,
+                max_cache_bytes=max_cache_bytes,
+            )
 
     async def list(self) -> list[str]:
         """See `QueueStore`."""
@@ -65,9 +90,19 @@ class KafkaQueueStore:
     async def delete(self, name: str, *, over: str) -> None:
         """See `QueueStore`."""
         own = [] if over else [self._names.queue(name)]
+        await self._forget_offsets(self._names.queue_group(name))
         # the log last: without it there is no queue to be deleted, and a new one would have the old items
         for topic in [*own, self._names.queue_log(name)]:
             await delete_topics(self._logs.cluster, [topic])
+
+    async def _forget_offsets(self, name: str) -> None:
+        """Deletes what was committed for Kafka's tools: a new queue of the name would look half done."""
+        group = KafkaGroup(self._logs.cluster, name)
+        try:
+            if committed := await group.all_committed():
+                await group.delete(committed.keys())
+        except (KafkaUnavailable, InvalidInput) as error:  # the queue goes all the same
+            logger.warning("offsets not deleted", extra={"group": name, "why": error.detail})
 
     async def count_partitions(self, over: str) -> int:
         """See `QueueStore`."""
@@ -82,7 +117,9 @@ class KafkaQueueStore:
         lines = self._logs
         return KafkaCommandLog(lines.cluster, lines.fetcher, lines.sender, self._names.queue_log(name))
 
-    async def open_items(self, name: str, *, over: str, partitions: int) -> KafkaItemLog:
+    async def open_items(
+        self, name: str, *, over: str, partitions: int, frontier: Sequence[int]
+    ) -> KafkaItemLog:
         """See `QueueStore`."""
         items = KafkaItemLog(
             self._items.cluster,
@@ -91,8 +128,13 @@ class KafkaQueueStore:
             topic=self._names.topic(over) if over else self._names.queue(name),
             group=self._names.queue_group(name),
             partitions=partitions,
+            shared=self._shared,
         )
-        await items.start()
+        try:
+            await items.check(frontier)
+        except BaseException:
+            items.close()
+            raise
         return items
 
 

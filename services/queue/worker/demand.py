@@ -28,6 +28,7 @@ class Demand:
         """Items that leases on their way may get."""
         self._timer: asyncio.TimerHandle | None = None
         self._pause_s = FIRST_PAUSE_S
+        self._ended: BatonError | None = None
 
     def __repr__(self) -> str:
         return f"<Demand: {len(self._waiting)} wait, {self._served} items are being leased>"
@@ -46,6 +47,8 @@ class Demand:
 
         If so, call `served` with the count when the lease was answered. Raises what `end` was called with.
         """
+        if self._ended is not None:
+            raise self._ended
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[turn] = count
         self.kick()
@@ -72,7 +75,8 @@ class Demand:
         self.kick()
 
     def end(self, error: BatonError) -> None:
-        """Nobody will be served any more: those who wait get the error."""
+        """Nobody will be served any more: those who wait get the error, and those who come."""
+        self._ended = error
         for turn in self._waiting:
             if not turn.done():
                 turn.set_exception(error)

@@ -107,7 +107,7 @@ class Engine:
 
     def complaint(self) -> str:
         """Why the queue does not work here; "" if it does."""
-        return str(self._fault or self._complaint)
+        return str(self._fault or self._complaint or (self.items.fault if self.items else ""))
 
     async def until_read(self, timeout_s: float) -> None:
         """Returns once the log has been read to its end. Raises QueueNotReady, and as `state`."""
@@ -179,13 +179,19 @@ class Engine:
                 self.submissions.fail(KafkaUnavailable("the log of the queue is read again"))
                 await asyncio.sleep(backoff.next_s())
         finally:
-            ended = KafkaUnavailable("the log of the queue is read again")
-            self.submissions.fail(ended)
-            self.demand.end(ended)
+            self._end(QueueNotReady("the log of the queue is read again"))
             sending.cancel()
             for task in (self._snapshot, *self._giving_back):
                 if task is not None:
                     task.cancel()
+
+    def _end(self, error: QueueNotReady) -> None:
+        """Nothing is followed any more: whoever waits here, or still comes, learns it at once."""
+        self._fault = self._fault or error
+        self._caught_up.set()
+        self._has_items.set()
+        self.submissions.end(error)
+        self.demand.end(error)
 
     async def _follow(self) -> None:
         first, end = await self._log.bounds()

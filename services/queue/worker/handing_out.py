@@ -15,7 +15,9 @@ from services.queue.core.fold import Leased
 from services.queue.core.items import ItemRecord
 from services.queue.core.open_items import Place
 from services.queue.ports import ItemLog
+from services.queue.worker.answers import AnswerShare
 from services.queue.worker.engine import Engine
+from shared.service.inflight import Overloaded
 
 ANSWER_BYTES: Final = 4 * 1024 * 1024
 """Of the items in one answer, except that it has at least one: a hundred could have a hundred megabytes."""
@@ -45,9 +47,14 @@ def place_of(receipt: Receipt) -> Place:
     return receipt.partition, receipt.offset
 
 
-async def hand_out(engine: Engine, items: ItemLog, leased: Sequence[Leased]) -> list[HandedOut]:
-    """What of these the client gets, in their order. Raises KafkaUnavailable."""
-    read = await _read(items, leased)
+async def hand_out(
+    engine: Engine, items: ItemLog, leased: Sequence[Leased], share: AnswerShare | None = None
+) -> list[HandedOut]:
+    """What of these the client gets, in their order, as far as the answer's `share` of memory allows.
+
+    Raises KafkaUnavailable; Overloaded if there is no room for a single one.
+    """
+    read = await _read(items, leased, share)
     commands: list[AnyCommand] = [
         Enter(one.leased.receipt, one.record.id)
         for one in read.found
@@ -58,12 +65,14 @@ async def hand_out(engine: Engine, items: ItemLog, leased: Sequence[Leased]) -> 
     if read.left:
         commands.append(given_back(read.left))
     await engine.submissions.submit(commands)
+    if read.left and not read.found:
+        raise Overloaded("too many answers are being sent")
     over = [one.leased for one in read.found if not _is_held(engine, one.leased)]
     engine.give_back(over)  # no attempt, if nobody else has had them since
     return [one for one in read.found if one.leased not in over]
 
 
-async def _read(items: ItemLog, leased: Sequence[Leased]) -> _Read:
+async def _read(items: ItemLog, leased: Sequence[Leased], share: AnswerShare | None) -> _Read:
     read, size = _Read(), 0
     for first in range(0, len(leased), READ_AT_ONCE):
         some = leased[first : first + READ_AT_ONCE]
@@ -75,7 +84,9 @@ async def _read(items: ItemLog, leased: Sequence[Leased]) -> _Read:
             record = records.get(place_of(one.receipt))
             if record is None:
                 read.gaps.append(one.receipt)
-            elif size and size + record.size > ANSWER_BYTES:
+            elif (size and size + record.size > ANSWER_BYTES) or not (
+                share is None or share.add(record.size)
+            ):
                 size = ANSWER_BYTES  # from here on all are left, so that they come back in order
                 read.left.append(one.receipt)
             else:

@@ -9,20 +9,36 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Sequence
+from typing import NamedTuple
 
 from services.queue.core.commands import Ack, Dead, Lease, Receipt, Seek, Until
 from services.queue.core.fold import BURY_MS, Applied, LeaseAnswer, Leased, ReceiptsAnswer
-from services.queue.core.items import ItemRecord, redriven
+from services.queue.core.items import Death, ItemRecord, redriven
+from services.queue.core.open_items import Place
 from services.queue.core.queue_state import QueueStatus
 from services.queue.ports import ItemLog
+from services.queue.worker.answers import AnswerShare
 from services.queue.worker.burying import bury_exhausted, copy_to
 from services.queue.worker.engine import Engine, QueueNotReady
-from services.queue.worker.handing_out import HandedOut, hand_out, place_of
+from services.queue.worker.handing_out import READ_AT_ONCE, HandedOut, hand_out, place_of
 from shared.errors import Conflict, KafkaUnavailable
 from shared.model.names import DEAD
 
 REDRIVE_AT_ONCE = 100
 REDRIVE_LEASE_MS = 60_000
+LOOK_ON_S = 10.0
+"""So long a lease that does not wait looks on behind repeats and offsets without an item."""
+
+
+class ItemsLost(KafkaUnavailable):
+    """The topic of the items ends before what was leased: it was made anew, or has lost its end."""
+
+
+class Taken(NamedTuple):
+    """What one lease in the log got: the items for its client, and how many offsets at all."""
+
+    found: Sequence[HandedOut]
+    offsets: int
 
 
 class Leasing:
@@ -43,6 +59,14 @@ class Leasing:
         if self.engine.items is None:
             raise QueueNotReady(f"the items of the queue {self.engine.name} are being opened")
         return self.engine.items
+
+    @property
+    def sound_items(self) -> ItemLog:
+        """The queue's items, to be leased or added to. Raises as `items`, and ItemsLost."""
+        items = self.items
+        if items.fault:
+            raise ItemsLost(items.fault)
+        return items
 
     @property
     def is_dead(self) -> bool:
@@ -75,30 +99,40 @@ class Leasing:
             raise Conflict("a queue of dead letters gets them from its queue alone")
         if settings is not None and settings.over:
             raise Conflict(f"the queue is over the topic {settings.over}: what is written there is its items")
-        return await self.items.append(items) if items else []
+        return await self.sound_items.append(items) if items else []
 
-    async def lease(self, count: int, lease_ms: int) -> list[HandedOut]:
-        """At most `count` items, at once. May be cancelled: loses nothing.
+    async def lease(self, count: int, lease_ms: int, share: AnswerShare | None = None) -> Sequence[HandedOut]:
+        """At most `count` items, at once; none only if there is none. May be cancelled: loses nothing.
 
-        Raises KafkaUnavailable, and as `Engine.state`.
+        `share`: what the answer may hold in memory. Raises KafkaUnavailable, Overloaded, ItemsLost, and as
+        `Engine.state`.
         """
         demand = self.engine.demand
         if demand.suffices(count):
             demand.begin(count)
-            if found := await self._finish(self._take(count, lease_ms)):
-                return found
+            taken = await self._finish(self._take(count, lease_ms, share))
+            if taken.found:
+                return taken.found
         # what was put before this call must be found, although this worker may not have read it yet
         await self.items.catch_up()
-        demand.begin(count)
-        return await self._finish(self._take(count, lease_ms))
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + LOOK_ON_S
+        while True:
+            demand.begin(count)
+            taken = await self._finish(self._take(count, lease_ms, share))
+            # repeats, offsets without an item, dead letters: there may be items behind them
+            if taken.found or not taken.offsets or clock() > until_s:
+                return taken.found
 
-    async def poll(self, count: int, lease_ms: int, wait_s: float) -> list[HandedOut]:
+    async def poll(
+        self, count: int, lease_ms: int, wait_s: float, share: AnswerShare | None = None
+    ) -> Sequence[HandedOut]:
         """As `lease`, but waits for the first item, at most so long."""
         until_s = asyncio.get_running_loop().time() + wait_s
         while await self.engine.demand.wait(count, until_s):
-            found = await self._finish(self._take(count, lease_ms))
-            if found:
-                return found
+            taken = await self._finish(self._take(count, lease_ms, share))
+            if taken.found:
+                return taken.found
         return []
 
     async def settle(self, command: Ack | Until) -> Sequence[int]:
@@ -108,12 +142,16 @@ class Leasing:
 
     async def reject(self, receipts: Sequence[Receipt], why: str) -> Sequence[int]:
         """Buries the items now; the indexes of stale receipts. Raises Conflict if this queue buries none."""
-        letters = self.dead.items
+        letters = self.dead.sound_items
         # first, so that this worker has read their leases, wherever they were given, and they do not end now
-        await self.settle(Until(tuple(receipts), BURY_MS))
+        await self.settle(Until(tuple(receipts), BURY_MS, is_at_least=True))
         found = {receipt: self.engine.state.open.get(place_of(receipt)) for receipt in receipts}
-        good = {r: item.attempts for r, item in found.items() if item is not None and item.lease == r.lease}
-        await copy_to(letters, self.engine.name, self.items, good, why)
+        good = {
+            receipt: Death(item.attempts, item.first_lease)
+            for receipt, item in found.items()
+            if item is not None and item.lease == receipt.lease
+        }
+        await copy_to(letters, self.engine.name, self.sound_items, good, why)
         # for all: a stale receipt never becomes good again, and done again is done
         answer = await self.engine.submit(Dead(tuple(receipts)), ReceiptsAnswer)
         return answer.stale
@@ -128,17 +166,38 @@ class Leasing:
 
     async def oldest_age_s(self) -> float | None:
         """The age of the oldest item that is not done; None if there is none. Raises KafkaUnavailable."""
-        engine, items = self.engine, self.items
-        lowest = enumerate(zip(engine.state.lowest_open(), items.backlog_ends, strict=True))
-        found = await items.get([(number, offset) for number, (offset, end) in lowest if offset < end])
+        engine, items, state = self.engine, self.items, self.engine.state
+        # what was read: behind it a transaction may be open, and there is nothing to be had before it ends
+        ends = [max(end, first) for end, first in zip(items.ends, state.frontier, strict=True)]
+        lowest = [
+            (number, offset)
+            for number, (offset, end) in enumerate(zip(state.lowest_open(), ends, strict=True))
+            if offset < end
+        ]
+        found = dict(await items.get(lowest))
+        for place in lowest:
+            if place not in found and (item := await self._first_behind(place, ends[place[0]])) is not None:
+                found[place] = item
         if not found:
             return None
         return max(0, engine.now_ms - min(item.append_ms for item in found.values())) / 1000
 
-    async def seek(self, to: Sequence[int], *, drop: bool = False) -> QueueStatus:
-        """Moves the frontier; `drop`: what is open is done. The status right after it."""
-        await self.engine.submit(Seek(tuple(to), drop), Applied)
+    async def _first_behind(self, place: Place, end: int) -> ItemRecord | None:
+        """The first item of the partition that is not done, if there is none at `place`."""
+        number, offset = place
+        state = self.engine.state
+        opened = sorted(one.offset for one in state.open if one.partition == number and one.offset > offset)
+        for first in range(0, len(opened), READ_AT_ONCE):
+            records = await self.items.get([(number, at) for at in opened[first : first + READ_AT_ONCE]])
+            if records:
+                return records[min(records)]
+        return await self.items.first((number, max(offset, state.frontier[number])), end)
+
+    async def seek(self, command: Seek) -> QueueStatus:
+        """Moves the frontier; the status right after it."""
+        await self.engine.submit(command, Applied)
         self.engine.changed()
+        await self.items.check(self.engine.state.frontier)
         await self.items.catch_up()
         return self.engine.status()
 
@@ -155,13 +214,13 @@ class Leasing:
                 break
             left -= len(found)
             again = [redriven(one.record) for one in found]
-            if await self.items.append(again):
+            if await self.sound_items.append(again):
                 raise KafkaUnavailable("not all dead letters are stored again; those stay where they are")
             await dead.settle(Ack(tuple(one.leased.receipt for one in found)))
         await self.items.catch_up()
         return self.engine.status()
 
-    async def _finish(self, taking: asyncio.Task[list[HandedOut]]) -> list[HandedOut]:
+    async def _finish(self, taking: asyncio.Task[Taken]) -> Taken:
         """The result, even if the client goes meanwhile: then the items are given back."""
         try:
             return await asyncio.shield(taking)
@@ -169,15 +228,17 @@ class Leasing:
             taking.add_done_callback(self._give_back)
             raise
 
-    def _give_back(self, taking: asyncio.Task[list[HandedOut]]) -> None:
-        if not taking.cancelled() and taking.exception() is None and taking.result():
-            self.engine.give_back([one.leased for one in taking.result()])
+    def _give_back(self, taking: asyncio.Task[Taken]) -> None:
+        if not taking.cancelled() and taking.exception() is None:
+            self.engine.give_back([one.leased for one in taking.result().found])
 
-    def _take(self, count: int, lease_ms: int) -> asyncio.Task[list[HandedOut]]:
-        async def take() -> list[HandedOut]:
+    def _take(self, count: int, lease_ms: int, share: AnswerShare | None) -> asyncio.Task[Taken]:
+        async def take() -> Taken:
             engine, got = self.engine, 0
             try:
-                items = self.items
+                items = self.sound_items
+                if share is not None:
+                    share.check()
                 command = Lease(count, lease_ms, tuple(items.ends), tuple(items.starts))
                 answer = await engine.submit(command, LeaseAnswer)
                 got = len(answer.leased) + len(answer.to_bury)
@@ -186,7 +247,7 @@ class Leasing:
             if answer.to_bury:
                 self._start(self._bury(answer.to_bury))
             try:
-                return await hand_out(engine, items, answer.leased)
+                return Taken(await hand_out(engine, items, answer.leased, share), got)
             except KafkaUnavailable:
                 engine.give_back(answer.leased)
                 raise
@@ -195,7 +256,7 @@ class Leasing:
 
     async def _bury(self, gone: Sequence[Leased]) -> None:
         with contextlib.suppress(KafkaUnavailable):  # its queue is not open yet: a later lease has them again
-            await bury_exhausted(self.engine, self.items, self.dead.items, gone)
+            await bury_exhausted(self.engine, self.sound_items, self.dead.sound_items, gone)
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work, name=f"background of {self.engine.name}")

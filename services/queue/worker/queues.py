@@ -14,10 +14,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from services.queue.core.commands import Configure, QueueSettings
+from services.queue.core.commands import CHANGEABLE, Changeable, Configure, QueueSettings
 from services.queue.core.fold import Applied
 from services.queue.core.replica import SNAPSHOT_EVERY, LogMoved
 from services.queue.ports import ItemLog, QueueStore
+from services.queue.worker import answers
 from services.queue.worker.engine import Engine, QueueRefused
 from services.queue.worker.leasing import Leasing
 from shared.backoff import Backoff
@@ -42,15 +43,31 @@ class QueueChanges(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def applied_to(self, settings: QueueSettings) -> QueueSettings:
         """The settings with these changes."""
-        given = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
-        return msgspec.structs.replace(settings, **given)
+        return msgspec.structs.replace(settings, **self._given)
+
+    @property
+    def fields(self) -> tuple[Changeable, ...]:
+        """What the client sets of what may change."""
+        return tuple(name for name in CHANGEABLE if name in self._given)
+
+    @property
+    def _given(self) -> dict[str, int | str]:
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
 
 
 class Queues:
     """The queues by name. `run()` keeps the list; it must run before anything else is called."""
 
-    def __init__(self, store: QueueStore, *, snapshot_every: int = SNAPSHOT_EVERY) -> None:
+    def __init__(
+        self,
+        store: QueueStore,
+        *,
+        snapshot_every: int = SNAPSHOT_EVERY,
+        max_answer_bytes: int = answers.MAX_BYTES,
+    ) -> None:
         self._store = store
+        self.answers = answers.Answers(max_answer_bytes)
+        """What the answers that are being sent hold in memory."""
         self._snapshot_every = snapshot_every
         self._open: dict[str, Leasing] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -124,8 +141,9 @@ class Queues:
         if present is not None and settings.fixed != present.fixed:
             raise Conflict("`over` and `partitions` of a queue are fixed at its creation")
         dead = QueueSettings(max_attempts=0, keep_ms=settings.keep_ms)
-        for queue, its in ((f"{name}{DEAD}", dead), (name, settings)):
-            await self._configure(queue, its)
+        of_dead: tuple[Changeable, ...] = ("keep_ms",) if "keep_ms" in changes.fields else ()
+        for queue, its, fields in ((f"{name}{DEAD}", dead, of_dead), (name, settings, changes.fields)):
+            await self._configure(queue, its, fields)
             await self.find(queue)
         return await self.find(name)
 
@@ -142,7 +160,7 @@ class Queues:
         # itself last: while it is there, a deletion that was cut off can be repeated
         for queue, over in ((f"{name}{DEAD}", ""), (name, settings.over)):
             await self._store.delete(queue, over=over)
-        await self._look()
+        await self._until_closed(name)
 
     async def _settings_of(self, name: str) -> QueueSettings | None:
         """None if nobody has created it; its topics may exist all the same."""
@@ -151,12 +169,12 @@ class Queues:
         except NotFound:
             return None
 
-    async def _configure(self, name: str, settings: QueueSettings) -> None:
+    async def _configure(self, name: str, settings: QueueSettings, fields: tuple[Changeable, ...]) -> None:
         if await self._settings_of(name) is None:
             await self._store.create(name, over=settings.over, partitions=settings.partitions)
             await self._until_open(name)
         engine = self._open[name].engine
-        (answer,) = await engine.submissions.submit([Configure(settings)])
+        (answer,) = await engine.submissions.submit([Configure(settings, fields)])
         if not isinstance(answer, Applied):
             raise Conflict("somebody else has created the queue at the same time, with other settings")
 
@@ -171,6 +189,19 @@ class Queues:
                     await self._look()
         except TimeoutError:
             raise KafkaUnavailable(f"Kafka does not list the topics of the queue {name} yet") from None
+
+    async def _until_closed(self, name: str) -> None:
+        """Returns once Kafka lists the queue no more: a broker hears of a deletion a moment later.
+
+        Else a new queue of the name would be taken for the old one.
+        """
+        backoff = Backoff(first_s=0.01, cap_s=0.2)
+        with contextlib.suppress(TimeoutError):  # it is deleted all the same
+            async with asyncio.timeout(READY_S):
+                await self._look()
+                while name in self._open:
+                    await asyncio.sleep(backoff.next_s())
+                    await self._look()
 
     async def _look(self) -> None:
         """Opens and closes queues until they are those in Kafka."""
@@ -239,7 +270,10 @@ class Queues:
                 settings = engine.state.settings
                 assert settings is not None
                 return await self._store.open_items(
-                    engine.name, over=settings.over, partitions=settings.partitions
+                    engine.name,
+                    over=settings.over,
+                    partitions=settings.partitions,
+                    frontier=engine.state.frontier,
                 )
             except (KafkaUnavailable, NotFound):  # it has been created, and not configured yet
                 await asyncio.sleep(backoff.next_s())

@@ -35,8 +35,12 @@ class Submissions:
         self._log = log
         self._waiting: deque[_Waiting] = deque()
         self._sent: dict[int, list[_Waiting]] = {}
+        self._awaited: deque[tuple[float, asyncio.Future[Sequence[Answer]]]] = deque()
+        """What may still be waited for, with the time at which it is given up, in order."""
+        self._alarm: asyncio.TimerHandle | None = None
         self._number = 0
         self._wake = asyncio.Event()
+        self._ended: BatonError | None = None
 
     def __repr__(self) -> str:
         return f"<Submissions: {len(self._waiting)} wait, {len(self._sent)} records are on their way>"
@@ -49,16 +53,20 @@ class Submissions:
         """
         if not commands:
             return []
+        if self._ended is not None:
+            raise self._ended
         if len(self._sent) > MOST_UNREAD:
             raise KafkaUnavailable("the log of the queue is not read at present")
-        answered: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[Sequence[Answer]] = loop.create_future()
         self._waiting.append((commands, answered))
+        while self._awaited and self._awaited[0][1].done():
+            self._awaited.popleft()
+        self._awaited.append((loop.time() + ANSWER_TIMEOUT_S, answered))
+        if self._alarm is None:
+            self._alarm = loop.call_later(ANSWER_TIMEOUT_S, self._give_up)
         self._wake.set()
-        try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                return await answered
-        except TimeoutError:
-            raise KafkaUnavailable("the log of the queue does not answer in time") from None
+        return await answered
 
     def answer(self, number: int, answers: Sequence[Answer]) -> Sequence[Answer]:
         """The record of this number was folded; returns the answers that nobody waits for any more."""
@@ -78,6 +86,15 @@ class Submissions:
         """Nothing that is on its way will be answered: the fold begins anew."""
         for number in list(self._sent):
             self._fail_record(number, error)
+
+    def end(self, error: BatonError) -> None:
+        """Nothing is sent or answered any more: who waits gets the error, and whoever comes."""
+        self._ended = error
+        self.fail(error)
+        for _, answered in self._waiting:
+            if not answered.done():
+                answered.set_exception(error)
+        self._waiting.clear()
 
     async def run(self) -> None:
         """Sends until it is cancelled."""
@@ -99,6 +116,19 @@ class Submissions:
             await self._log.append(encode_record(self.writer, number, commands))
         except KafkaUnavailable as error:
             self._fail_record(number, error)
+
+    def _give_up(self) -> None:
+        """Fails what has waited for too long. One timer for all: a command costs no timer of its own."""
+        loop = asyncio.get_running_loop()
+        now_s, self._alarm = loop.time(), None
+        while self._awaited:
+            deadline_s, answered = self._awaited[0]
+            if not answered.done():
+                if deadline_s > now_s:
+                    self._alarm = loop.call_at(deadline_s, self._give_up)
+                    return
+                answered.set_exception(KafkaUnavailable("the log of the queue does not answer in time"))
+            self._awaited.popleft()
 
     def _fail_record(self, number: int, error: BatonError) -> None:
         for _, answered in self._sent.pop(number, ()):

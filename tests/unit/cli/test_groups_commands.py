@@ -82,6 +82,18 @@ def test_a_group_is_made_shown_promoted_and_deleted(control: Control) -> None:
     assert "alias 'live'" in str(refused.exception)
 
 
+@pytest.mark.parametrize("place", ["queue.0001,0", "sessions,0", "fragments.0001,1", "fragments.rejected,0"])
+def test_offsets_of_what_is_no_stream_are_refused(control: Control, tmp_path: Path, place: str) -> None:
+    """A file of another group of Kafka's names other topics; their numbers are no streams."""
+    path = tmp_path / "offsets.csv"
+    path.write_text(f"fragments.0000,0,30\n{place},40\n")
+
+    answer = control.invoke("rewind", "--as", "again", "--to-file", str(path), "--dry-run")
+
+    assert answer.exit_code == 2
+    assert "is not the log of a stream" in answer.stderr
+
+
 def test_offsets_are_taken_from_a_file_of_kafkas_tool(control: Control, tmp_path: Path) -> None:
     """CSV as `kafka-consumer-groups` exports it."""
     path = tmp_path / "offsets.csv"

@@ -18,7 +18,7 @@ from cli.importing.pipeline import send_log
 from cli.importing.tally import Tally
 from services.producer.app import create_face
 from services.producer.http.access.keys import WriteKeys, parse_keys
-from services.producer.http.face import Face
+from services.producer.http.face import ProducerFace
 from services.producer.http.metrics import ProducerMetrics
 from services.producer.settings import ProducerSettings
 from shared.model.routing import initial_table
@@ -30,7 +30,9 @@ from tests.unit.cli.fake_services import reader_of
 TABLE = initial_table(3)
 
 
-def face_of(sink: InMemoryFragmentSink, settings: ProducerSettings, keys: WriteKeys | None = None) -> Face:
+def face_of(
+    sink: InMemoryFragmentSink, settings: ProducerSettings, keys: WriteKeys | None = None
+) -> ProducerFace:
     """The producer's real HTTP interface over a sink in memory."""
     return create_face(
         settings=settings,

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from cli.main import COMMANDS
+from cli.stack.options import StackOptions
 from cli.terminal.exit_codes import ExitCode
+from shared.errors import SettingsInvalid
 
 
 def test_help_imports_no_command() -> None:
@@ -44,6 +46,12 @@ def test_wrong_options_are_one_sentence_per_fault() -> None:
         "baton: --port-offset 60000: must be -1000 … 56441",
         "baton: --namespace 'a/b': lower-case letters, digits and `-` only",
     ]
+
+
+def test_a_stack_needs_a_namespace_that_its_lake_can_have() -> None:
+    """A table of the lake may not have its name."""
+    with pytest.raises(SettingsInvalid, match="--namespace 'reports': a table of the lake has this name"):
+        StackOptions(home=Path("home"), namespace="reports").check()
 
 
 @pytest.mark.parametrize("arguments", [["up"], ["up", "--detach"], ["down"], ["demo"]])

@@ -8,6 +8,9 @@ import httpx
 import pytest
 from click.testing import Result
 
+from services.control.live.feed import EventFeed
+from shared.model.events import Event, encode_event
+from shared.model.names import DEFAULT_GROUP
 from tests.unit.cli.fake_services import baton, forward
 from tests.unit.control.desk import Desk
 from tests.unit.control.operators_world import TIMEOUT_S
@@ -55,6 +58,24 @@ def test_a_dry_run_shows_what_would_move_and_its_cost(control: Control) -> None:
     assert "Would move: 3 streams, 30 open sessions, 3.0 kB." in answer.stdout
     assert nothing.stdout == "Nothing would move.\n"
     assert control.desk.operations.all() == []
+
+
+def test_a_dry_run_says_what_is_likely_and_what_is_not_known(control: Control) -> None:
+    """Pause and length come from handovers of the last hour; a silent owner's sessions are not 0."""
+    events = [
+        Event(at=500 * n, group=DEFAULT_GROUP, kind="handover", stream=n, epoch=2, source="c", pause_ms=ms)
+        for n, ms in enumerate((40.0, 90.0, 50.0))
+    ]
+    feed = EventFeed()
+    feed.receive((n, encode_event(event)) for n, event in enumerate(events))
+    control.desk.movements = feed.movements
+    control.desk.restart()
+    likely = control.invoke("drain", "a", "--dry-run")
+    control.desk.group.silent.add("a")
+    unknown = control.invoke("move", "0", "--to", "b", "--dry-run")
+
+    assert "each stream pauses for 50 ms, all have moved after 1.1 s." in likely.stdout
+    assert "Would move: 1 stream, open sessions not known." in unknown.stdout
 
 
 def test_draining_the_last_member_warns(control: Control) -> None:

@@ -15,10 +15,15 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
+from cli.commands import queue_work
+from cli.commands.queue_work import Work, work_on
 from cli.main import cli
-from services.queue.app import create_app
-from services.queue.http.bodies import MAX_REQUEST_BYTES, Bodies
+from services.queue.app import create_face
+from services.queue.http.exchange import MAX_REQUEST_BYTES
 from services.queue.worker.queues import Queues
+from shared.errors import Unavailable
+from shared.server.bounds import Bounds
+from shared.server.options import server_options
 from shared.service.inflight import Inflight
 from shared.service.runtime import http_server
 from tests.fakes.queues import InMemoryQueueStore
@@ -34,9 +39,10 @@ def url() -> Iterator[str]:
 
     async def serve() -> None:
         queues, stop = Queues(InMemoryQueueStore()), asyncio.Event()
-        bodies = Bodies(inflight=Inflight(4 * MAX_REQUEST_BYTES), read_timeout_s=30)
+        face = create_face(queues, Inflight(4 * MAX_REQUEST_BYTES), stop)
+        bounds = Bounds(header_timeout_s=20, body_timeout_s=20)
         looking = asyncio.create_task(queues.run())
-        async with http_server(create_app(queues, bodies, stop), "127.0.0.1", port, lifespan="off"):
+        async with http_server(face.app, "127.0.0.1", port, **server_options(face, bounds)):
             ends.append((asyncio.get_running_loop(), stop))
             started.set()
             await stop.wait()
@@ -110,6 +116,60 @@ def test_work_acks_what_succeeds_and_gives_back_what_fails(url: str, tmp_path: P
     assert seen.read_text() == '{"n":1} 1\n"bad" 1\n[2] 1\n'
     assert "exit code 1, again in 1 s" in answer.stderr
     assert shown["ready"] + shown["waiting"] == 1
+
+
+def test_the_lease_is_extended_while_the_program_runs(url: str) -> None:
+    """Three times as long as the lease; meanwhile nobody else gets the item, and it has one attempt."""
+    baton(url, "create", "q", "--max-attempts", "1")
+    baton(url, "put", "q", "1")
+    others: list[Any] = []
+    arguments = ["queue", "work", "q", "--lease", "1", "--until-empty", "--url", url, "--", "sleep", "3"]
+    working = threading.Thread(target=CliRunner().invoke, args=(cli, arguments))
+    working.start()
+    with httpx.Client(base_url=f"{url}/queues", timeout=30) as http:
+        while http.get("/q").json()["ready"]:
+            assert working.is_alive()
+        while (shown := http.get("/q").json())["leased"]:
+            others += http.post("/q/lease", json={"max": 10, "wait_s": 0.5}).json()["items"]
+    working.join(30)
+    text = httpx.get(f"{url}/metrics").text
+
+    assert others == []
+    assert (shown["ready"], shown["waiting"], shown["dead"]) == (0, 0, 0)
+    assert 'baton_queue_leases_total{queue="q"} 1.0' in text
+    assert 'baton_queue_acks_total{queue="q"} 1.0' in text
+    assert 'baton_queue_expired_total{queue="q"} 0.0' in text
+
+
+class AwayClient:
+    """A service that gives one item, and is away when that is to be acked, until it has been extended."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def call(self, method: str, path: str, body: Any) -> Any:
+        what = path.rpartition("/")[2]
+        self.asked.append(what)
+        if what == "lease":
+            item = {"receipt": "0/0/1", "id": None, "attempt": 1, "data": 1}
+            return {"items": [item] if self.asked.count("lease") == 1 else []}
+        if what == "ack" and "extend" not in self.asked:
+            raise Unavailable("away")
+        return {}
+
+
+async def test_an_ack_is_tried_again_however_long_the_service_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The work is done; meanwhile the lease is extended, and then the next item has its turn."""
+    monkeypatch.setattr(queue_work, "AGAIN_S", 0.01)
+    client: Any = AwayClient()
+
+    await work_on(client, Work(queue="q", command=["true"], lease_s=0.3, until_empty=True))
+
+    assert client.asked.count("ack") > 1
+    assert client.asked[0] == client.asked[-1] == "lease"
+    assert "release" not in client.asked
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from shared.model.group import GroupSettings
@@ -58,6 +59,40 @@ async def test_a_following_stream_begins_at_its_start_and_skips_what_others_deli
     stored = world.broker.stored(0)
     assert stored.head is not None
     assert (stored.head.counts.covered, stored.head.counts.fragments) == (1, 4)
+
+
+def knowing(world: StreamWorld, appended: int) -> StreamWorld:
+    """The following group, whose start says when the record before it was appended."""
+    (start,) = world.context.chain
+    known = msgspec.structs.replace(start, appended={0: appended})
+    world.context = replace(world.context, chain=[known])
+    return world
+
+
+@virtual_time
+async def test_a_log_that_was_lost_before_the_first_owner_came_stops_the_stream() -> None:
+    """Its offsets are those of another log. What is stored by then lets a rewind find that out, too."""
+    world = follower(await followed(), START)
+    appended = world.broker.stored(0).log[START - 1].timestamp + 1
+
+    worker, _ = knowing(world, appended).start()
+    await until(lambda: worker.state == "rewind")
+
+    assert world.delivered() == []
+    assert "was appended at" in worker.retries.why
+    head = world.broker.stored(0).head
+    assert head is None or (head.position, head.appended) == (START, appended)
+
+
+@virtual_time
+async def test_a_start_that_knows_its_log_begins_there() -> None:
+    """The record before it is the one that was there."""
+    world = follower(await followed(), START)
+
+    knowing(world, world.broker.stored(0).log[START - 1].timestamp).start()
+    await world.until_committed()
+
+    assert offsets(world) == [("c", 2, 2), ("a", 5, 5)]
 
 
 @virtual_time

@@ -38,12 +38,15 @@ STREAMS = 2
 
 @dataclass
 class InMemoryRewinds:
-    """A `RewindSource`; `used`: names of groups that have run; `cut`: those whose sessions are gone."""
+    """A `RewindSource`; `used`: names of groups that have run; `cut`: those whose sessions are gone;
+    `looked`: whose sessions were looked for.
+    """
 
     streams: dict[int, StreamFacts] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     cut: set[str] = field(default_factory=set)
     asked: list[int | None] = field(default_factory=list)
+    looked: set[Cut] = field(default_factory=set)
 
     async def facts(
         self, group: str, before: Mapping[int, int | None], time_ms: int | None
@@ -55,7 +58,11 @@ class InMemoryRewinds:
         }
 
     async def has_sessions_since(self, cut: Cut, stream: int, offset: int) -> bool:
+        self.looked.add(cut)
         return cut.group not in self.cut
+
+    async def appended(self, starts: Mapping[int, int]) -> Mapping[int, int]:
+        return {stream: 1_000 + start for stream, start in starts.items() if start > 0}
 
     async def is_unused(self, group: str) -> bool:
         return group not in self.used

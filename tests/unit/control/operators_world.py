@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from services.control.adapters.zookeeper_operations import ZooKeeperOperations
+from services.control.core.movements import Movement
 from services.control.core.observed import Answers, Cluster, MemberStatus, Observed, StreamState, StreamStatus
 from services.control.core.observed import Group as ObservedGroup
 from services.control.live.actions import Actions
@@ -176,7 +177,14 @@ class InMemoryPauses:
 class OperatorsWorld:
     """Operations over a group, kept in a ZooKeeper in memory; `look` does what control's refresh does."""
 
-    def __init__(self, count: int = 6, members: str = "ab", events: list[Event] | None = None) -> None:
+    def __init__(
+        self,
+        count: int = 6,
+        members: str = "ab",
+        events: list[Event] | None = None,
+        movements: Callable[[str], Sequence[Movement]] = lambda group: (),
+    ) -> None:
+        self.movements = movements
         self.group = Group(count, members)
         self.pins = InMemoryPins(self.group)
         self.drain = InMemoryDrain(self.group)
@@ -200,6 +208,7 @@ class OperatorsWorld:
             look_every_s=1.0,
             steady_s=lambda: self.now_s,
             wall_ms=lambda: int(self.now_s * 1000),
+            movements=self.movements,
         )
 
     async def look(self) -> None:

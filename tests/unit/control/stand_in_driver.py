@@ -37,6 +37,10 @@ def work(run: Path) -> None:
     request = request_of(run)
     how = dict(request["parameters"])["item_path"]  # type: ignore[call-overload]
     print(f"the stand-in works on {run.name}", flush=True)
+    if how == "$.queue":  # for its lock, until the test lets it go on
+        while not (run / "lock").exists():
+            time.sleep(0.01)
+        how = "$.succeed"
     if how == "$.stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     child = subprocess.Popen([sys.executable, "-I", "-S", "-c", STUBBORN if how == "$.stubborn" else MEEK])
@@ -63,13 +67,14 @@ def work(run: Path) -> None:
 
 def main() -> None:
     """One run, and those that control gives it within `idle_s` of the last one."""
+    print("a stand-in starts", flush=True)
     run = Path(sys.argv[1])
     request = request_of(run)
     folder = Path(str(request["driver"]))
     (folder / "work").mkdir()
     (folder / "work" / "spilled").write_text("much")
     while True:
-        publish(folder / "state.json", {"run": run.name})
+        publish(folder / "state.json", {"run": run.name, "has_begun": True})
         work(run)
         publish(folder / "state.json", {"run": run.name, "is_idle": True})
         until_s = time.monotonic() + float(str(request["idle_s"]))

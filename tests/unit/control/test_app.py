@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -123,6 +124,7 @@ async def app_of(
     events: list[Event] | None = None,
     owners: OwnerSource | None = None,
     records: RecordSource | None = None,
+    root_path: str = "",
 ) -> FastAPI:
     """The app on the sources, after one reading of them."""
     feed, world = EventFeed(), OperatorsWorld(events=events)
@@ -147,6 +149,7 @@ async def app_of(
         access=access,
         owners=owners,
         records=records,
+        root_path=root_path,
     )
 
 
@@ -167,6 +170,7 @@ def app_on(
     queues: Queues | None = None,
     problems: Problems | None = None,
     paint_s: float = 0.01,
+    root_path: str = "",
 ) -> FastAPI:
     """The app on a view and a feed; `operations` may be those of another world."""
     spare, tables = OperatorsWorld(), TableReader(Lake(lake, ""))
@@ -202,7 +206,8 @@ def app_on(
         registry=registry,
     )
     # schemathesis calls control `testserver`, and has no address
-    return create_app(parts, hosts=["control", "testserver"], access=access or Access(is_open=True))
+    access = access or Access(is_open=True)
+    return create_app(parts, hosts=["control", "testserver"], access=access, root_path=root_path)
 
 
 async def face_of(sources: Sources, *, is_read: bool = True) -> Face:
@@ -496,6 +501,23 @@ async def test_a_run_is_started_once_under_one_key(face: Face) -> None:
     assert again.headers["location"] == first.headers["location"]
     assert (other.status_code, other.json()["type"]) == (422, "urn:baton:key-reused")
     assert (new.status_code, len(face.runner.known)) == (202, 2)
+
+
+async def test_a_key_that_arrives_twice_at_once_starts_one_run(face: Face) -> None:
+    """Also while the first request still starts its driver: nobody gets a 409 for his own run."""
+    start = face.runner.start
+
+    async def slowly(submission: Submission) -> Run:
+        await asyncio.sleep(0)
+        return await start(submission)
+
+    face.runner.start = slowly  # type: ignore[method-assign]
+    key = {"Idempotency-Key": "k"}
+    answers = await asyncio.gather(*(face.http.post("/jobs/lake/runs", headers=key) for _ in range(3)))
+
+    assert [answer.status_code for answer in answers] == [202] * 3
+    assert {answer.json()["id"] for answer in answers} == {"r0"}
+    assert len(face.events) == 1
 
 
 async def test_starting_and_cancelling_a_run_are_events(face: Face) -> None:

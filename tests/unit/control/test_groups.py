@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from services.control.core.jobs import JOBS
 from services.control.core.observed import Offsets
 from services.control.core.rewinds import StreamFacts
 from services.control.live.submissions import submission_for
 from shared.model.group import GroupSettings, parse_group_settings
 from shared.model.head import Head
-from shared.model.start import MAX_CHAIN, GroupStart, parse_start
+from shared.model.start import MAX_CHAIN, Cut, GroupStart, parse_start
 from shared.zookeeper.group_chain import read_chain
 from tests.unit.control.groups_world import NAMES, GroupsWorld
 from tests.unit.control.sources import head
@@ -52,7 +53,7 @@ async def test_a_dry_run_shows_each_start_and_why_it_is_lower(world: GroupsWorld
 
 async def test_a_rewind_makes_a_group_with_its_settings_and_start(world: GroupsWorld) -> None:
     """It has the followed group's settings but for those that were given; idle stays gap and lateness."""
-    world.rewinds.streams[1] = facts(oldest=40, number=52)
+    world.rewinds.streams[1] = facts(oldest=40, number=52, first=30)
     before = GroupSettings(gap_ms=1_000, idle_ms=301_000)
     await world.zookeeper.set(NAMES.group("default"), before.encode())
     await world.view.step()
@@ -67,7 +68,9 @@ async def test_a_rewind_makes_a_group_with_its_settings_and_start(world: GroupsW
     assert znode is not None
     assert start is not None
     assert parse_group_settings(znode.data) == GroupSettings(gap_ms=2_000, idle_ms=302_000)
-    assert parse_start(start.data) == GroupStart(follows="default", offsets={0: 0, 1: 0}, logs={1: 52})
+    assert parse_start(start.data) == GroupStart(
+        follows="default", offsets={0: 0, 1: 30}, logs={1: 52}, appended={1: 1_030}
+    )
     assert [(event.kind, event.what, event.why) for event in world.events] == [
         ("action", "rewind to default-2", "too short")
     ]
@@ -145,6 +148,31 @@ async def test_sessions_that_retention_took_refuse_a_start_that_they_may_reach(w
     assert "retention has removed sessions of 'default'" in low.json()["detail"]
 
 
+async def test_sessions_of_groups_before_reach_beyond_what_the_followed_one_has_read(
+    world: GroupsWorld,
+) -> None:
+    """Those that began below its start were delivered before it began, and may be longer than it has read."""
+    await world.post(**REWIND, to={"0": 70, "1": 30})
+    world.rewinds.streams = {0: facts(before=70), 1: StreamFacts(first=0, end=120, before=30)}
+    world.rewinds.cut = {"default"}
+
+    answer = await world.post(kind="rewind", group="default-2", to="latest", **{"as": "third"})
+
+    assert answer.status_code == 409
+    assert "sessions of 'default' that may reach offset" in answer.json()["detail"]
+    assert world.rewinds.looked == {Cut("default", 70), Cut("default", 30)}
+
+
+async def test_sessions_are_looked_for_in_the_log_that_the_followed_group_reads(world: GroupsWorld) -> None:
+    """After it was told to start over, those of the log before do not count as the first that is left."""
+    world.rewinds.streams = {0: facts(number=52), 1: facts()}
+
+    answer = await world.post(**REWIND, to={"0": 50})
+
+    assert answer.status_code == 202
+    assert world.rewinds.looked == {Cut("default", 50, 52)}
+
+
 async def test_retention_raises_a_start_and_says_what_it_took(world: GroupsWorld) -> None:
     """What is gone cannot be read again; it stays in the followed group's sessions."""
     world.rewinds.streams[0] = facts(first=30)
@@ -205,6 +233,8 @@ async def test_a_time_is_looked_up_in_each_log(world: GroupsWorld) -> None:
         {"to": {"0": -1}},
         {"to": "yesterday"},
         {"to": "2026-11-23T12:00:00"},
+        {"to": -1},
+        {"to": 2**63},
         {"settings": {"gap": 1}},
         {"settings": {"gap_ms": "x"}},
         {"settings": {"gap_ms": 0}},
@@ -256,6 +286,32 @@ async def test_a_group_without_a_head_is_followed_in_the_log_that_it_would_read(
     assert (start.offsets, start.logs) == ({0: 0, 1: 0}, {0: 52})
 
 
+async def test_a_start_does_not_count_in_a_log_that_came_after_it(world: GroupsWorld) -> None:
+    """A group that was told to start over has not read what lies below the start that it once had."""
+    await world.post(**REWIND, to={"0": 70, "1": 30})
+    world.rewinds.streams = {
+        0: StreamFacts(first=0, end=500, before=70, number=52),
+        1: StreamFacts(first=0, end=500, before=30),
+    }
+
+    answer = await world.post(kind="rewind", group="default-2", to="latest", dry_run=True, **{"as": "third"})
+
+    assert [row["start"] for row in answer.json()["streams"]] == [0, 30]
+
+
+async def test_a_group_that_begins_beyond_the_end_of_a_log_is_not_followed(world: GroupsWorld) -> None:
+    """It has read nothing that would show whether the log was lost."""
+    await world.post(**REWIND, to={"0": 70, "1": 30})
+    world.rewinds.streams = {
+        0: StreamFacts(first=0, end=5, before=70),
+        1: StreamFacts(first=0, end=120, before=30),
+    }
+
+    answer = await world.post(kind="rewind", group="default-2", **{"as": "third"})
+
+    assert (answer.status_code, "the log ends at 5" in answer.json()["detail"]) == (409, True)
+
+
 async def test_current_are_the_own_sessions_and_those_below_every_start_on_the_way(
     world: GroupsWorld,
 ) -> None:
@@ -301,6 +357,19 @@ async def test_a_lost_log_does_not_keep_a_group_from_its_name(world: GroupsWorld
     await world.post(**REWIND)
     heads = {"default": {0: head(100), 1: head(100)}, "default-2": {0: head(7), 1: head(100)}}
     world.offsets.offsets = Offsets(end={0: 7, 1: 120}, heads=heads)
+    await world.view.step()
+
+    answer = await world.post(kind="promote", group="default-2", alias="default")
+
+    assert answer.status_code == 202
+
+
+async def test_in_a_log_that_was_made_anew_there_is_nothing_to_catch_up_with(world: GroupsWorld) -> None:
+    """A group that reads a busy log is never quite at its end."""
+    world.rewinds.streams[0] = facts(end=7, log="anew")
+    await world.post(**REWIND, to="latest")
+    heads = {"default": {0: head(100), 1: head(100)}, "default-2": {0: head(50), 1: head(100)}}
+    world.offsets.offsets = Offsets(end={0: 60, 1: 120}, heads=heads)
     await world.view.step()
 
     answer = await world.post(kind="promote", group="default-2", alias="default")
@@ -366,6 +435,18 @@ async def test_a_group_that_got_a_follower_meanwhile_is_not_deleted(world: Group
     assert (now.version, now.data) == (there.version + 1, there.data)
 
 
+async def test_a_group_that_got_its_first_alias_meanwhile_is_not_deleted(world: GroupsWorld) -> None:
+    """A deletion that looked before there was any alias fails, because naming wrote the group's znode."""
+    await world.post(**REWIND)
+    there = await world.zookeeper.get(NAMES.group("default-2"))
+    await world.post(kind="promote", group="default-2", alias="live")
+    now = await world.zookeeper.get(NAMES.group("default-2"))
+
+    assert there is not None
+    assert now is not None
+    assert (now.version, now.data) == (there.version + 1, there.data)
+
+
 async def test_operations_on_groups_are_listed_and_over(world: GroupsWorld) -> None:
     """Like all others; they cannot be cancelled."""
     operation = (await world.post(**REWIND, reason="why")).json()
@@ -377,12 +458,13 @@ async def test_operations_on_groups_are_listed_and_over(world: GroupsWorld) -> N
     assert cancelled.status_code == 409
 
 
-async def test_a_job_for_an_alias_works_for_its_group_from_its_start(world: GroupsWorld) -> None:
-    """The run has the settings and the chain of the group that the alias names."""
+@pytest.mark.parametrize("job", list(JOBS))
+async def test_a_job_for_an_alias_works_for_its_group_from_its_start(world: GroupsWorld, job: str) -> None:
+    """The run has the settings and the chain of the group that the alias names: lake, reports, audit, all."""
     await world.post(**REWIND, settings={"gap_ms": 9}, to={"0": 3, "1": 4})
     await world.post(kind="promote", group="default-2", alias="default")
 
-    submission = submission_for(world.view, "audit", "default", {})
+    submission = submission_for(world.view, job, "default", {})
 
-    assert (submission.group, submission.settings.gap_ms) == ("default-2", 9)
-    assert submission.chain == [GroupStart(follows="default", offsets={0: 3, 1: 4})]
+    assert (submission.job, submission.group, submission.settings.gap_ms) == (job, "default-2", 9)
+    assert [(start.follows, start.offsets) for start in submission.chain] == [("default", {0: 3, 1: 4})]

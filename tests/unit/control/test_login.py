@@ -236,6 +236,37 @@ async def test_messages_go_on_while_the_caller_is_let_in(browser: Browser) -> No
         assert len(await streamed(browser, "/live", shown, then)) == 2
 
 
+async def test_a_page_says_who_one_is_and_logs_out(browser: Browser) -> None:
+    """Name and role stand at its foot; only a login can be ended, a machine's token cannot."""
+    await browser.log_in()
+    page = await browser.page("/console/ownership")
+    bearer = await browser.http.get(
+        "/console/ownership", headers=PAGE | {"authorization": f"Bearer {TOKEN}", "cookie": ""}
+    )
+    await browser.http.post("/logout", headers={"content-type": "application/x-www-form-urlencoded"})
+
+    assert "<span>ann, role operate</span>" in page.text
+    assert '<form method="post" action="/logout">' in page.text
+    assert "<span>ann, role operate</span>" in bearer.text
+    assert "/logout" not in bearer.text
+    assert "may do everything" not in page.text
+    assert (await browser.page("/console/ownership")).status_code == 303
+
+
+async def test_an_open_control_says_so_on_every_page() -> None:
+    """It has no tokens, and serves more than its own machine: that is no detail of the log."""
+    pages = {}
+    for is_open in (True, False):
+        app = await app_of(small_baton(), InMemoryRunner(), access=Access(is_open=is_open))
+        local = httpx.ASGITransport(app, client=("127.0.0.1", 1))
+        async with httpx.AsyncClient(transport=local, base_url="http://localhost", headers=PAGE) as http:
+            pages[is_open] = [(await http.get(path)).text for path in ("/", "/console/jobs")]
+
+    assert all("Everybody who reaches it may do everything" in page for page in pages[True])
+    assert not any("may do everything" in page for page in pages[False])
+    assert not any("Log out" in page or "role admin" in page for page in (*pages[True], *pages[False]))
+
+
 async def test_a_browser_logs_out(browser: Browser) -> None:
     """Its cookie is gone, and the next page is the form."""
     await browser.log_in()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import msgspec
 import pytest
 
 from services.control.core.forecasts import forecast, moves_for, situation_in
+from services.control.core.observed import Answers
 from services.control.core.operations import Operation, OperationUnderWay, begin, check_alone, follow
 from services.control.core.wishes import MoveRefused, UnknownMember, Wish, check, pins_after
 from shared.model.cluster import MemberNode
@@ -84,17 +86,23 @@ def test_moves_that_happen_anyway_are_not_in_the_forecast() -> None:
     assert [found for found in moved(move(0, "c"), group) if found[0] == 0] == [(0, "a", "c")]
 
 
-@pytest.mark.parametrize(("silent", "known"), [(set(), 1), ({"a"}, 0)])
-def test_a_forecast_states_the_cost_in_sessions_and_bytes(silent: set[str], known: int) -> None:
-    """The sums of what the owners report as open; those of a silent owner are null, and count nothing."""
+@pytest.mark.parametrize("has_answered", [True, False])
+@pytest.mark.parametrize("silent", [set(), {"a"}])
+def test_a_forecast_states_the_cost_in_sessions_and_bytes(silent: set[str], has_answered: bool) -> None:
+    """The sums of what the owners report as open; null if one of them is silent, whatever it said before."""
     group = Group(6, "ab")
+    answers = group.observed.answers
     group.silent = silent
+    observed = group.observed
+    if has_answered:
+        silent_ones = observed.answers.silent
+        observed = replace(observed, answers=Answers(statuses=answers.statuses, silent=silent_ones))
 
-    found = forecast(drain("a"), situation_in(group.observed, DEFAULT_GROUP))
+    found = forecast(drain("a"), situation_in(observed, DEFAULT_GROUP))
 
     cost = (found.totals.moves, found.totals.sessions, found.totals.bytes)
-    assert cost == (3, 3 * SESSIONS * known, 3 * BYTES * known)
-    each = (SESSIONS, BYTES) if known else (None, None)
+    assert cost == ((3, None, None) if silent else (3, 3 * SESSIONS, 3 * BYTES))
+    each = (None, None) if silent else (SESSIONS, BYTES)
     assert [(move.sessions, move.bytes) for move in found.moves] == [each] * 3
 
 

@@ -259,7 +259,8 @@ def test_streams_that_fail_for_one_reason_are_one_problem() -> None:
 @pytest.mark.parametrize(
     ("reason", "todo"),
     [
-        *((reason, "`baton rejected` shows") for reason in FRAGMENT_REASONS),
+        ("time", "The sender's times cannot be read, or its clock or unit is wrong"),
+        ("size", "Let the sender post smaller fragments, or raise BATON_MAX_FRAGMENT_BYTES."),
         ("wrong-key", "The sender has an old key"),
         ("unsupported-type", "The sender has to change its requests"),
     ],
@@ -270,6 +271,32 @@ def test_what_to_do_about_a_refusal_follows_from_its_reason(reason: str, todo: s
 
     assert problem.what == f"Producer p1 refuses less than 0.1 a second: {reason}."
     assert problem.todo.startswith(todo)
+
+
+@pytest.mark.parametrize("reason", FRAGMENT_REASONS)
+def test_every_reason_of_a_reject_says_what_to_change_and_how_to_look(reason: str) -> None:
+    """One sentence on the sender, and the command that lists what it posted."""
+    (problem,) = found_in(producers=[producer(refused_per_s={reason: 1.0})])
+
+    fault, _, rest = problem.todo.rpartition(" `")
+    assert fault.endswith(".")
+    assert rest == f"baton rejected --reason {reason}` shows what it posted."
+
+
+@pytest.mark.parametrize(
+    ("source", "old"),
+    [
+        ("ZooKeeper", "Owners, members and pins are"),
+        ("Kafka", "Positions, lag and the rates of streams are"),
+        ("the members", "Open sessions, states of streams and leases are"),
+        ("the producers", "The numbers of producers are"),
+    ],
+)
+def test_a_source_that_is_away_says_which_numbers_are_old(source: str, old: str) -> None:
+    """The others are as new as ever."""
+    (problem,) = problems_in(Facts(complaints=[f"{source} cannot be read: away"], is_read=False))
+
+    assert problem.todo.startswith(f"{old} from the last reading.")
 
 
 def test_before_the_cluster_was_read_nothing_is_known_to_be_missing() -> None:

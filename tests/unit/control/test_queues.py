@@ -35,13 +35,14 @@ from services.control.core.queues import (
 from services.control.live.actions import Actions
 from services.control.live.queue_history import QueueHours
 from services.control.live.queues import PATIENCE_S, Queues
-from services.queue.app import create_app
-from services.queue.http.bodies import MAX_REQUEST_BYTES, Bodies
+from services.queue.app import create_face
+from services.queue.http.exchange import MAX_REQUEST_BYTES
 from services.queue.http.keys import QueueKeys
 from shared.errors import InvalidInput
 from shared.model.events import Event
 from shared.secret_file import SecretFile
 from shared.service.inflight import Inflight
+from tests.fakes.http import FaceTransport
 from tests.fakes.queues import InMemoryQueueStore
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.control.sources import MAIL, InMemoryQueues, small_baton
@@ -281,7 +282,7 @@ async def test_a_worker_answers_control() -> None:
             await source.show("none")
 
     assert (row.queue, row.ready, row.dead, row.settings.max_attempts) == ("q", 2, 1, 1)
-    assert (letter.id, letter.text, letter.headers["why"]) == ("q/0/0", "1", "no such user")
+    assert (letter.id, letter.text, letter.headers["why"]) == ("q/0/0/1", "1", "no such user")
     assert (would, ready, after.dead, dropped) == ([3, 2], 3, 0, 0)
 
 
@@ -308,9 +309,8 @@ async def test_control_shows_its_key(tmp_path: Path) -> None:
         await one.call("PUT", "q", {})
         checked = QueueKeys(keys)
         await checked.step()
-        bodies = Bodies(inflight=Inflight(16 * MAX_REQUEST_BYTES), read_timeout_s=30)
-        app = create_app(one.queues, bodies, asyncio.Event(), checked)
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app)) as http:
+        face = create_face(one.queues, Inflight(16 * MAX_REQUEST_BYTES), asyncio.Event(), checked)
+        async with httpx.AsyncClient(transport=FaceTransport(face)) as http:
             source = HttpQueues(http, ["http://queue"], SecretFile(str(own), "BATON_QUEUE_KEY_FILE"))
             assert [row.queue for row in await source.read()] == ["q"]
             assert list(await source.letters("q", 1)) == []

@@ -128,7 +128,10 @@ def test_every_registered_member_has_a_row(observed: Observed) -> None:
 
 
 def test_totals_are_the_sums_of_the_rows(observed: Observed) -> None:
-    """Every count, the lag and the open sessions; `streams` is the number of rows. A group's lag is one."""
+    """Every count, the lag and the open sessions; `streams` is the number of rows. A group's lag is one.
+
+    The open sessions of three streams are not known, and a part of the sum would look like all.
+    """
     rows = rows_of(observed)
 
     totals = totals_of(rows)
@@ -136,7 +139,8 @@ def test_totals_are_the_sums_of_the_rows(observed: Observed) -> None:
     assert totals.streams == 4
     assert totals.lag == 10 + 0 + 40 + 100
     assert totals.fragments == 90 + 100 + 60
-    assert totals.open_sessions == 7
+    assert totals.open_sessions is None
+    assert totals_of(rows[:1]).open_sessions == 7
     (group,) = report_on(observed, {}).groups
     assert (group.name, group.members, group.streams, group.lag) == ("default", ["m1", "m2"], 4, 150)
 

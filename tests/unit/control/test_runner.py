@@ -48,6 +48,7 @@ class Bench:
         self.timeout_s = timeout_s
         self.kept = kept
         self.kept_s = math.inf
+        self.ahead_ms = 0
         self.http = httpx.AsyncClient(transport=httpx.MockTransport(spark_ui))
         self.cause = NOBODY
         self.runners: list[SparkRunner] = []
@@ -64,6 +65,7 @@ class Bench:
             kept_s=self.kept_s,
             idle_s=self.idle_s,
             driver=driver,
+            now_ms=lambda: time.time_ns() // 1_000_000 + self.ahead_ms,
         )
         self.runners.append(self.runner)
         return self.runner

@@ -9,6 +9,7 @@ import pytest
 
 from services.control.core.runs import (
     GRACE_MS,
+    TAKE_OVER_MS,
     DriverState,
     IllegalTransition,
     Progress,
@@ -90,6 +91,41 @@ def test_the_next_step_follows_from_what_is_seen(seen: DriverState, state: str, 
 def test_a_failed_run_says_why(seen: DriverState, condition: str, words: str) -> None:
     """Spark's condition is kept. A driver that died without a result is DriverLost, with its last output."""
     assert decide(RUN, seen).run.error == RunError(condition=condition, message=words)
+
+
+LATE_MS = RUN.started_at + TAKE_OVER_MS + 1
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_replaced"),
+    [
+        pytest.param(alive(), False, id="it may not have noticed yet"),
+        pytest.param(alive(LATE_MS), True, id="it hangs"),
+        pytest.param(alive(LATE_MS, has_begun=True), False, id="it waits for the lock of its run"),
+        pytest.param(alive(LATE_MS, has_begun=True, is_up=True), False, id="it works"),
+        pytest.param(dead(), True, id="it died before it noticed"),
+        pytest.param(dead(has_begun=True), True, id="it died while it waited for the lock"),
+    ],
+)
+def test_a_waiting_driver_that_does_not_begin_its_run_is_replaced(
+    seen: DriverState, *, is_replaced: bool
+) -> None:
+    """It has some seconds, in which it may wait for an executor. How long it waits for its lock is free."""
+    handed_over = msgspec.structs.replace(RUN, is_handed_over=True)
+
+    step = decide(handed_over, seen)
+
+    assert (step.restart, step.kill) == (is_replaced, is_replaced)
+    assert not step.run.has_ended
+
+
+def test_a_run_that_waits_for_its_lock_has_a_limit() -> None:
+    """That of every run."""
+    handed_over = msgspec.structs.replace(RUN, is_handed_over=True)
+
+    step = decide(handed_over, alive(61_001, has_begun=True))
+
+    assert (step.run.state, step.restart) == ("failed", False)
 
 
 def test_a_result_published_before_the_cancel_counts() -> None:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from services.control.core.lake_paths import NamespaceTaken
 from services.control.tables.lake import Lake
 from services.control.tables.reader import READS_AT_ONCE, TableReader, TableReadTooLong, TablesBusy
 from services.control.tables.rows import Asked
@@ -96,6 +97,15 @@ async def test_tables_of_a_namespace_are_its_own(lake: Path) -> None:
     reader = TableReader(Lake(str(lake), "shop"))
 
     assert [row.name for row in await reader.tables()] == ["sessions"]
+    reader.close()
+
+
+async def test_a_namespace_of_the_name_of_a_table_has_no_tables(lake: Path) -> None:
+    """What is in that folder is another Baton's."""
+    reader = TableReader(Lake(str(lake), "sessions"))
+
+    with pytest.raises(NamespaceTaken, match="'sessions' can have no lake"):
+        await reader.tables()
     reader.close()
 
 

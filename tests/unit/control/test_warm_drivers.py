@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from services.control.adapters.process_group import born_of
+from services.control.adapters.spark_drivers import SparkDrivers
+from services.control.adapters.spark_runner import SparkRunner
 from services.control.core.runs import ENDED, TAKE_OVER_MS, Run
+from services.control.spark.driver.folder import DriverFolder
 from tests.unit.control.test_runner import Bench, poll
 
 IDLE_S = 30.0
@@ -86,6 +89,7 @@ async def test_a_driver_that_does_not_take_the_run_is_replaced(bench: Bench, num
     second = await bench.start("$.succeed")
     if number is signal.SIGKILL:
         os.killpg(first.pid, number)
+    bench.ahead_ms += TAKE_OVER_MS - 2_000 if number is signal.SIGSTOP else 0  # so that the test takes 2 s
     ended = await bench.until(second, *ENDED)
     third = await done(bench)
 
@@ -96,6 +100,121 @@ async def test_a_driver_that_does_not_take_the_run_is_replaced(bench: Bench, num
         assert ended.ended_at is not None
         assert ended.ended_at - ended.started_at > TAKE_OVER_MS
         await gone(bench, first)
+
+
+async def test_a_driver_that_waits_for_the_lock_of_its_run_is_left_alone(bench: Bench) -> None:
+    """However long: on an object store another run may hold it for minutes. If it dies, it is replaced."""
+    first = await done(bench)
+    second = await bench.start("$.queue")
+    await poll(has_begun(bench, second))
+    bench.ahead_ms += TAKE_OVER_MS + 1
+    await bench.runner.step()
+    (bench.folder / second.id / "lock").touch()
+    ended = await bench.until(second, *ENDED)
+
+    third = await bench.start("$.queue")
+    await poll(has_begun(bench, third))
+    os.killpg(first.pid, signal.SIGKILL)
+    (bench.folder / third.id / "lock").touch()
+    replaced = await bench.until(third, *ENDED)
+
+    assert (ended.state, ended.pid) == ("succeeded", first.pid)
+    assert (replaced.state, replaced.pid == first.pid) == ("succeeded", False)
+
+
+def has_begun(bench: Bench, run: Run) -> Callable[[], Awaitable[bool]]:
+    """Asks whether the run's driver has said so; it does not step the runner."""
+
+    async def asked() -> bool:
+        return bench.runner._drivers.has_begun(run.driver, run.id)
+
+    return asked
+
+
+class Killed(BaseException):
+    """Control dies here."""
+
+
+@pytest.mark.parametrize("how", ["$.succeed", "$.hang"])
+@pytest.mark.parametrize("is_warm", [False, True])
+async def test_a_control_killed_right_after_the_start_of_a_driver_leaves_a_run_that_goes_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, how: str, *, is_warm: bool
+) -> None:
+    """Before it has written the driver's pid. The next control finds the driver, and starts no second one."""
+    first = await done(bench) if is_warm else None
+
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(SparkRunner, "_given", die)
+    with pytest.raises(Killed):
+        await bench.start(how)
+    monkeypatch.undo()
+    (run,) = [run for run in bench.again().runs() if not run.has_ended]
+    seen = await bench.until(run, "running", *ENDED)
+
+    assert seen.state == ("running" if how == "$.hang" else "succeeded")
+    if first is not None:
+        assert seen.pid == first.pid
+    assert len(started(bench)) == 1
+    if how == "$.hang":
+        assert (await bench.runner.cancel(run.id)).state == "cancelled"
+        assert bench.leftovers(seen) == []
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+async def test_a_control_killed_right_before_the_start_of_a_driver_leaves_a_run_that_gets_one(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, *, is_warm: bool
+) -> None:
+    """A driver that waits, and was not given the run, is left alone."""
+    first = await done(bench) if is_warm else None
+
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    if is_warm:
+        monkeypatch.setattr(DriverFolder, "give", die)
+    else:
+        monkeypatch.setattr(SparkDrivers, "start", die)
+    with pytest.raises(Killed):
+        await bench.start("$.hang")
+    monkeypatch.undo()
+    (run,) = [run for run in bench.again().runs() if not run.has_ended]
+    seen = await bench.until(run, "running", *ENDED)
+
+    assert seen.state == "running"
+    if first is not None:
+        assert seen.pid != first.pid
+        assert born_of(first.pid)
+
+
+async def test_a_control_killed_while_it_replaces_a_driver_starts_no_third_one(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one finds the second driver, whose pid nobody has written."""
+    first = await done(bench)
+    os.killpg(first.pid, signal.SIGSTOP)
+    run = await bench.start("$.succeed")
+    bench.ahead_ms += TAKE_OVER_MS + 1
+
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SparkRunner, "_given", die)
+        with pytest.raises(Killed):
+            await bench.runner.step()
+    bench.again()
+    ended = await bench.until(run, *ENDED)
+
+    assert (ended.state, ended.driver) == ("succeeded", run.id)
+    assert len(started(bench)) == 2
+
+
+def started(bench: Bench) -> list[str]:
+    """The drivers that were started so far, one a line of a log."""
+    lines = [line for log in bench.folder.glob("*/driver.log") for line in log.read_text().splitlines()]
+    return [line for line in lines if line.startswith("a stand-in starts")]
 
 
 async def test_a_run_after_the_death_of_a_driver_gets_a_new_one(bench: Bench) -> None:

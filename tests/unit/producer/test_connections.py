@@ -15,10 +15,10 @@ from collections.abc import Callable
 
 import pytest
 
-from services.producer.__main__ import OTHER_FILES, Producer, possible_connections
-from services.producer.http.protocol.bounds import Bounds
-from services.producer.http.protocol.connections import RESERVE, Connections
+from services.producer.__main__ import Producer
 from services.producer.settings import ProducerSettings
+from shared.server.bounds import Bounds
+from shared.server.connections import OTHER_FILES, RESERVE, Connections, possible_connections
 from tests.servers import free_port
 from tests.unit.producer.wire import DEADLINE_S, PATIENT, Connection, Server, request, serving
 

@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import uvloop
 
-from services.producer.http.connection import HttpConnection
-from services.producer.http.protocol.bounds import Bounds
-from services.producer.http.protocol.queue import MAX_WAITING
+from shared.server.bounds import Bounds
+from shared.server.connection import HttpConnection
+from shared.server.queue import MAX_WAITING
 from shared.service.inflight import REQUEST_BYTES
 from tests.unit.producer.wire import DEADLINE_S, Server, Stalled, request, serving
 

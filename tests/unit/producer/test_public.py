@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from services.producer.http.face import Face
+from services.producer.http.face import ProducerFace
 from services.producer.http.public import PublicFace
 from services.producer.settings import ProducerSettings
 from shared.errors import SettingsInvalid
@@ -19,7 +19,7 @@ PRIVATE = {"/metrics", "/docs", "/docs/swagger-ui.css", "/openapi.json", "/statu
 async def test_strangers_find_no_metrics_documents_or_test_page() -> None:
     """Every route of the app is public or private; a private one does not exist on the public port."""
     producer = Producer()
-    face = Face(producer.door, PublicFace(producer.face.app))
+    face = ProducerFace(producer.door, PublicFace(producer.face.app))
     public = httpx.AsyncClient(transport=FaceTransport(face), base_url="http://producer")
     document = (await producer.client.get("/openapi.json")).json()
     readable = {path for path, operations in document["paths"].items() if "get" in operations} | PRIVATE

@@ -10,7 +10,8 @@ import pytest
 
 from services.producer.registration import Registration
 from services.producer.settings import ProducerSettings
-from shared.errors import Unavailable
+from shared.errors import KafkaUnavailable, Unavailable
+from shared.kafka.append_times import TimesNotOfBroker
 from shared.model.routing import StreamTable, initial_table
 from shared.zookeeper import stream_table
 from shared.zookeeper.stream_table import wait_for_table
@@ -33,6 +34,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> ZnodeStore:
         return []
 
     monkeypatch.setattr("services.producer.registration.ensure_topics", exist)
+    monkeypatch.setattr("services.producer.registration.check_append_times", exist)
     monkeypatch.setattr(stream_table, "ensure_topics", exist)
     monkeypatch.setattr(stream_table, "list_topics", listed)
     return ZnodeStore()
@@ -87,6 +89,42 @@ async def test_a_producer_without_a_good_table_waits(store: ZnodeStore, data: by
 
     assert before == (None, data)
     assert registration.table == initial_table(2)
+
+
+async def test_topics_without_the_brokers_time_are_refused_at_once_and_later(
+    store: ZnodeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no table then, neither in ZooKeeper nor to route by; once topics are right, there is one."""
+    faults: list[KafkaUnavailable] = [TimesNotOfBroker("fragments.0000 has CreateTime")]
+
+    async def check(*_: Any) -> None:
+        for fault in faults:
+            raise fault
+
+    monkeypatch.setattr("services.producer.registration.check_append_times", check)
+    monkeypatch.setattr("services.producer.registration.CLOCK_S", 0.0)
+    registration = Registration(InMemoryZooKeeper(store), SETTINGS, lambda table: None)
+
+    with pytest.raises(TimesNotOfBroker):
+        await registration.step()
+    at_first = NAMES.table in store.znodes
+    faults[:], wrong = [], faults[:]
+    await registration.step()
+    right = registration.table
+    faults[:] = wrong
+    with pytest.raises(TimesNotOfBroker):
+        await registration.step()
+    refused = registration.table
+    faults[:] = [KafkaUnavailable("Kafka does not answer")]
+    with pytest.raises(KafkaUnavailable):
+        await registration.step()
+    faults.clear()
+    await registration.step()
+    faults[:] = [KafkaUnavailable("Kafka does not answer")]
+    await registration.step()
+
+    assert not at_first
+    assert (right, refused, registration.table) == (initial_table(2), None, initial_table(2))
 
 
 @virtual_time

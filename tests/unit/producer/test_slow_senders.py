@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
-from services.producer.http.protocol.bounds import Bounds
-from services.producer.http.protocol.reader import MAX_HEADER_BYTES
+from shared.server.bounds import Bounds
+from shared.server.reader import MAX_HEADER_BYTES
 from tests.unit.producer.wire import DEADLINE_S, Answered, Connection, Stalled, chunked, request, serving
 
 FRAGMENT = b'{"key":"visitor-1"}'

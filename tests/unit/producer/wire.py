@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.producer.core.ingest import Portion
-from services.producer.http.connection import HttpConnection
-from services.producer.http.protocol.bounds import Bounds
 from services.producer.settings import ProducerSettings
+from shared.server.bounds import Bounds
+from shared.server.connection import HttpConnection
 from shared.service.runtime import http_server
 from shared.service.tls import client_context
 from tests.fakes.sink import InMemoryFragmentSink

@@ -22,10 +22,17 @@ class OneReading:
         return self.reading
 
 
+class NoCluster:
+    """Brokers that nothing is known of."""
+
+    def leader(self, topic: str, partition: int) -> None:
+        return None
+
+
 @virtual_time
 async def test_items_are_read_again_after_a_refusal() -> None:
     """A right was missing, and is granted: without a seek the reading would fail for ever."""
-    nothing: Any = None
+    nothing: Any = NoCluster()
     fetcher: Any = OneReading()
     log = KafkaItemLog(nothing, fetcher, nothing, topic="queue.q", group="g", partitions=1)
     first = asyncio.create_task(log.run(lambda: None))

@@ -9,12 +9,12 @@ import httpx
 import pytest
 from starlette.datastructures import Headers
 
-from services.queue.app import create_app
-from services.queue.http.bodies import Bodies
+from services.queue.app import create_face
 from services.queue.http.keys import MissingKey, QueueKeys, Scope, WrongKey, WrongScope, parse_grant, scope_of
 from services.queue.worker.queues import Queues
 from shared.errors import InvalidInput
 from shared.service.inflight import Inflight
+from tests.fakes.http import FaceTransport
 from tests.fakes.queues import InMemoryQueueStore
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.queue.world import worker
@@ -86,10 +86,9 @@ async def test_the_gate_answers_before_the_body_is_read(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     keys = QueueKeys(file)
     await keys.step()
-    bodies = Bodies(inflight=Inflight(10_000_000), read_timeout_s=1)
-    app = create_app(Queues(InMemoryQueueStore()), bodies, asyncio.Event(), keys)
+    face = create_face(Queues(InMemoryQueueStore()), Inflight(10_000_000), asyncio.Event(), keys)
     headers = {"authorization": "Bearer k1"}
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://queue") as http:
+    async with httpx.AsyncClient(transport=FaceTransport(face), base_url="http://queue") as http:
         unread = await http.post("/queues/q/ack", headers=headers)
         ready = await http.get("/readyz")
         file.write_text("k1 enqueue\n")

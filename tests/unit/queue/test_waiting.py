@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from services.queue.worker.engine import Engine
+from tests.fakes.http import connected
 from tests.fakes.queues import InMemoryQueueStore
 from tests.fakes.virtual_time import until, virtual_time
 from tests.unit.queue.world import Worker, receipts, worker
@@ -136,24 +137,11 @@ async def test_a_poll_whose_client_hangs_up_takes_no_item() -> None:
     async with worker(store) as one:
         await one.call("PUT", "q", {"lease_s": 600})
         engine = (await one.queues.find("q")).engine
-        hangs_up = asyncio.Event()
-        sent: list[Any] = []
-        body = [{"type": "http.request", "body": b'{"wait_s":20}', "more_body": False}]
-
-        async def receive() -> Any:
-            if body:
-                return body.pop()
-            await hangs_up.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        scope = {"type": "http", "method": "POST", "path": "/queues/q/lease", "headers": []}
-        request = asyncio.ensure_future(one.app(scope, receive, send))
+        connection, wire = connected(one.face)
+        connection.data_received(b'POST /queues/q/lease HTTP/1.1\r\ncontent-length: 13\r\n\r\n{"wait_s":20}')
         await until(partial(is_waiting, engine, 1))
-        hangs_up.set()
-        await request
+        wire.abort()
+        await until(partial(is_waiting, engine, 0))
         await one.put({"data": 1})
         (item,) = await one.lease()
 

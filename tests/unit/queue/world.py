@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
-from starlette.types import ASGIApp
 
-from services.queue.app import create_app
+from services.queue.app import create_face
 from services.queue.core.replica import SNAPSHOT_EVERY
-from services.queue.http.bodies import MAX_REQUEST_BYTES, Bodies
+from services.queue.http.exchange import MAX_REQUEST_BYTES
+from services.queue.http.face import QueueFace
 from services.queue.ports import QueueStore
+from services.queue.worker.answers import MAX_BYTES
 from services.queue.worker.queues import Queues
 from shared.service.inflight import Inflight
+from tests.fakes.http import FaceTransport
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class Worker:
     """A worker and a client of it."""
 
     queues: Queues
-    app: ASGIApp
+    face: QueueFace
     http: httpx.AsyncClient
     leaving: asyncio.Event
     task: asyncio.Task[None]
@@ -56,15 +58,16 @@ async def worker(
     *,
     snapshot_every: int = SNAPSHOT_EVERY,
     max_inflight_bytes: int = 16 * MAX_REQUEST_BYTES,
+    max_answer_bytes: int = MAX_BYTES,
 ) -> AsyncIterator[Worker]:
     """A worker that runs during the block."""
-    queues, leaving = Queues(store, snapshot_every=snapshot_every), asyncio.Event()
-    bodies = Bodies(inflight=Inflight(max_inflight_bytes), read_timeout_s=30)
+    queues = Queues(store, snapshot_every=snapshot_every, max_answer_bytes=max_answer_bytes)
+    leaving = asyncio.Event()
     task = asyncio.create_task(queues.run())
-    app = create_app(queues, bodies, leaving)
-    transport = httpx.ASGITransport(app)
+    face = create_face(queues, Inflight(max_inflight_bytes), leaving)
+    transport = FaceTransport(face)
     async with httpx.AsyncClient(transport=transport, base_url="http://queue") as http:
-        running = Worker(queues, app, http, leaving, task)
+        running = Worker(queues, face, http, leaving, task)
         try:
             yield running
         finally:

@@ -76,6 +76,17 @@ def test_sessions_of_a_log_that_is_gone_reach_no_start() -> None:
     assert reaching_cuts(chain[1:], 0) == []
 
 
+def test_beyond_a_group_that_was_started_over_the_cuts_count_anew() -> None:
+    """Its own start is an offset of a log before the one on which the next group starts."""
+    chain = [
+        GroupStart(follows="b", offsets={0: 50}, logs={0: 52}),
+        GroupStart(follows="a", offsets={0: 1200}),
+    ]
+
+    assert cuts_of(chain, 0) == [Cut("b", 50, 52), Cut("a", 1200)]
+    assert reaching_cuts(chain, 0) == [Cut("b", 50, 52)]
+
+
 @pytest.mark.parametrize(
     ("cut", "first_offset", "log", "is_current"),
     [

@@ -34,7 +34,8 @@ class SharedClients:
     def __init__(self, kafka: Kafka, names: Names, group: str) -> None:
         self.kafka, self.names, self.group = kafka, names, group
         self.cluster = Cluster(kafka)
-        self.fetcher = Fetcher(self.cluster)
+        # only a mirror writes fragments in transactions, and it leaves aborted ones when it is killed
+        self.fetcher = Fetcher(self.cluster, is_committed=True)
         self.sender = Sender(self.cluster, deliver_s=DELIVER_S, max_batch_bytes=BATCH_BYTES)
         self._kafka_group = KafkaGroup(self.cluster, names.kafka_group(group))
         self._heads = CoalescedRead(self._read_heads)

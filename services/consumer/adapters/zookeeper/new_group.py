@@ -7,7 +7,7 @@ from shared.model.group import GroupSettings, parse_group_settings
 from shared.model.names import Names
 from shared.model.start import GroupStart
 from shared.zookeeper.unreadable import UnreadableZnodes
-from shared.zookeeper.znodes import Znodes
+from shared.zookeeper.znodes import Create, Znodes
 
 
 async def create_group(
@@ -26,6 +26,10 @@ async def create_group(
     """
     path = names.group(group)
     await zookeeper.make_path(names.groups)
+    if start is not None:
+        # at once: a member that finds the group without its start begins where the logs do
+        both = Create(path, settings.encode()), Create(names.start(group), start.encode())
+        await zookeeper.transact(both)
     await zookeeper.create(path, settings.encode())
     znode = await zookeeper.get(path)
     if znode is None:

@@ -31,7 +31,7 @@ from services.consumer.core.sessions.state import Covered, OpenSession, is_dropp
 from services.consumer.core.slices import Steps, at_once, sliced, sorting
 from shared.errors import InvalidInput
 from shared.model.group import GroupSettings
-from shared.model.head import Head
+from shared.model.head import NOTHING, Head
 
 
 @dataclass(slots=True, kw_only=True)
@@ -164,12 +164,15 @@ def check_reaches(head: Head, end: int) -> None:
         raise InvalidInput(f"the checkpoints end at {end}, but {head!r}")
 
 
-def start_following(start: int, log: int, covered: LargeDict[str, Covered]) -> Checkpoint:
+def start_following(
+    start: int, log: int, covered: LargeDict[str, Covered], appended: int = NOTHING
+) -> Checkpoint:
     """The checkpoint of a stream without a head, in a group that follows another one and starts there.
 
-    `log`: the number of the stream's log; `covered`: see `core/sessions/seam.py`.
+    `log`: the number of the stream's log; `covered`: see `core/sessions/seam.py`; `appended`: append time
+    (ms) of the record before the start, -1 if unknown.
     """
-    head = Head(epoch=0, seq=0, position=start, safe_offset=start, log=log)
+    head = Head(epoch=0, seq=0, position=start, safe_offset=start, log=log, appended=appended)
     return Checkpoint(head=head, covered=covered, is_start=True)
 
 

@@ -120,6 +120,16 @@ class Wanted:
         raise RequestValidationError([fault])
 
 
+def last_seen(last_event_id: str, after: int | None) -> int | None:
+    """Where server-sent events continue: after the header `Last-Event-ID`, else after the query's `after`.
+
+    >>> last_seen("7", 3), last_seen("", 3), last_seen("9" * 5000, None)
+    (7, 3, None)
+    """
+    # we never sent such an id, so a malformed one counts as none
+    return int(last_event_id) if _OFFSET.fullmatch(last_event_id) else after
+
+
 def events_routes(feed: EventFeed, check_group: Callable[[str], None]) -> APIRouter:
     """The route over the feed. For a group without events, `check_group` raises if it is unknown."""
     unread = refuses(503, "The events, or for a group without events ZooKeeper, have not been read yet")
@@ -137,9 +147,7 @@ def events_routes(feed: EventFeed, check_group: Callable[[str], None]) -> APIRou
         if wanted.group is not None and not feed.recent_events.has_group(wanted.group):
             check_group(wanted.group)
         if EVENT_STREAM in request.headers.get("accept", ""):
-            # we never sent such an id, so a malformed one counts as none
-            seen = int(last_event_id) if _OFFSET.fullmatch(last_event_id) else wanted.after
-            chunks = feed.follow(seen, wanted.limit, wanted.filter)
+            chunks = feed.follow(last_seen(last_event_id, wanted.after), wanted.limit, wanted.filter)
             return EventStream(request, chunks)
         past = feed.recent_events
         rows = [event.row for event in wanted.page_of(past)]

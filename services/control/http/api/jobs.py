@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from services.control.core.causes import Cause, cause_of
+from services.control.core.causes import cause_of
 from services.control.core.jobs import (
     JOBS,
     MAX_TEXT,
@@ -45,9 +45,8 @@ from services.control.http.api.pages import (
     ShortPaging,
 )
 from services.control.live.actions import Actions
-from services.control.live.cluster_view import ClusterView
+from services.control.live.run_starts import RunStarts
 from services.control.live.scheduler import Scheduler
-from services.control.live.submissions import submission_for
 from services.control.ports import JobRunner
 from shared.model.names import DEFAULT_GROUP
 from shared.service.http import kind_for, problem
@@ -96,7 +95,7 @@ def schema_for(parameter: Parameter) -> Content:
     return schema | ({"pattern": f"^({parameter.pattern})$"} if parameter.pattern else {})
 
 
-def jobs_routes(view: ClusterView, runner: JobRunner, actions: Actions) -> APIRouter:
+def jobs_routes(starts: RunStarts) -> APIRouter:
     """The routes that list and start jobs."""
     routes = APIRouter(tags=["jobs"])
 
@@ -130,27 +129,16 @@ def jobs_routes(view: ClusterView, runner: JobRunner, actions: Actions) -> APIRo
     ) -> Response:
         job_named(name)
         parameters = await read_body(request, dict[str, Any] | None) or {}
-        requested = [name, group, timeout_s, sorted(parameters.items())]
-        cause = cause_of(caller_of(request).name, reason, idempotency_key, requested)
-        if (repeated := _run_under(runner, cause)) is not None:
-            return encoded(detail_of(repeated), 202, location=f"/runs/{repeated.id}")
+        who = caller_of(request).name
         try:
-            submission = submission_for(view, name, group, parameters, timeout_s=timeout_s, cause=cause)
+            run = await starts.start(
+                name, group, parameters, who=who, reason=reason, key=idempotency_key, timeout_s=timeout_s
+            )
         except ParametersInvalid as error:
             return _refusal(error)
-        run = await runner.start(submission)
-        actions.report_run(run, cause, "run")
         return encoded(detail_of(run), 202, location=f"/runs/{run.id}")
 
     return routes
-
-
-def _run_under(runner: JobRunner, cause: Cause) -> Run | None:
-    """The run that this request has already started. Raises KeyReused if its key started another one."""
-    found = next((run for run in runner.runs() if cause.key and run.key == cause.key), None)
-    if found is not None:
-        cause.check_same(found.request)
-    return found
 
 
 def _refusal(error: ParametersInvalid) -> Response:

@@ -51,10 +51,11 @@ ANSWERED = (Me,)
 
 
 class Look(NamedTuple):
-    """Paths of the files that the login page loads."""
+    """Paths of the files that the login page loads, and what a proxy puts before all paths."""
 
     style: str
     icon: str
+    root_path: str = ""
 
 
 def access_routes(access: Access, look: Look) -> APIRouter:
@@ -87,13 +88,13 @@ def access_routes(access: Access, look: Look) -> APIRouter:
         except TokensUnread as error:
             return login_page(place, error.detail, 503, look=look, retry_after_s=1)
         answer = RedirectResponse(place, 303)
-        _set_cookie(answer, request, cookie_for(token, access.now_s()), LASTS_S)
+        _set_cookie(answer, request, cookie_for(token, access.now_s()), LASTS_S, look)
         return answer
 
     @routes.post("/logout", include_in_schema=False)
     async def log_out(request: Request) -> Response:
         answer = RedirectResponse("/login", 303)
-        _set_cookie(answer, request, "", 0)
+        _set_cookie(answer, request, "", 0, look)
         return answer
 
     return routes
@@ -126,7 +127,7 @@ def login_page(
 <main class="login">
 <h1>Baton</h1>
 {alert}
-<form method="post" action="/login">
+<form method="post" action="{look.root_path}/login">
 <input type="hidden" name="next" value="{html.escape(own_path(place))}">
 <label class="field">Token
 <input id="token" name="token" type="password" autocomplete="current-password" required autofocus></label>
@@ -140,9 +141,16 @@ def login_page(
     return HTMLResponse(page, status, _HEADERS | headers)
 
 
-def _set_cookie(answer: Response, request: Request, cookie: str, lasts_s: int) -> None:
-    is_secure = request.url.scheme == "https"
-    answer.set_cookie(COOKIE, cookie, max_age=lasts_s, secure=is_secure, httponly=True, samesite="strict")
+def _set_cookie(answer: Response, request: Request, cookie: str, lasts_s: int, look: Look) -> None:
+    answer.set_cookie(
+        COOKIE,
+        cookie,
+        max_age=lasts_s,
+        path=look.root_path or "/",
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )
 
 
 async def _form_of(request: Request) -> dict[str, str]:

@@ -15,6 +15,7 @@ from services.control.core.causes import cause_of
 from services.control.core.forecasts import Forecast
 from services.control.core.operations import Operation, OperationState
 from services.control.core.paging import Listing, columns_of, select
+from services.control.core.progress import OperationDetail
 from services.control.core.rewinds import RewindForecast, RewindWish, To
 from services.control.core.wishes import Kind, Wish
 from services.control.http.api.access.caller import caller_of
@@ -149,7 +150,7 @@ class OperationPage(msgspec.Struct, frozen=True, kw_only=True):
     next: NextCursor
 
 
-ANSWERED = (Forecast, RewindForecast, Operation, OperationPage)
+ANSWERED = (Forecast, RewindForecast, Operation, OperationDetail, OperationPage)
 FORECAST: Responses = {
     200: {
         "description": "With `dry_run`: what would move; of a rewind, where the new group would start",
@@ -250,10 +251,10 @@ def _show(routes: APIRouter, operations: Operations) -> None:
     @routes.get(
         "/operations/{operation_id}",
         summary="Show an operation and its progress",
-        responses=answers(Operation),
+        responses=answers(OperationDetail),
     )
     async def one(operation_id: str) -> Response:
-        return encoded(operations.operation_of(operation_id))
+        return encoded(operations.detail(operation_id))
 
 
 def _cancel(routes: APIRouter, operations: Operations) -> None:

@@ -40,8 +40,8 @@ class StreamPage(msgspec.Struct, frozen=True, kw_only=True):
 ANSWERED = (StreamPage, StreamDetail)
 STREAMS: Listing[StreamRow] = Listing(
     columns=columns_of(
-        *("stream", "owner", "epoch", "state", "position", "end", "lag", "lag_ms", "rate", "safe_offset"),
-        *("open_sessions", "state_bytes", "status", "failures", "pinned_to"),
+        *("stream", "owner", "epoch", "state", "position", "end", "lag", "lag_ms", "rate", "read_rate"),
+        *("safe_offset", "open_sessions", "state_bytes", "status", "failures", "pinned_to"),
     ),
     default="stream",
 )

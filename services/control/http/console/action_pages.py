@@ -18,7 +18,6 @@ from services.control.http.api.pages import MAX_REASON
 from services.control.http.console.actions import curl, dry_run, title_of
 from services.control.http.console.following import following
 from services.control.http.console.forms import led_to, read_form, refused
-from services.control.http.console.movements import counts_of
 from services.control.http.console.ownership import ownership_map
 from services.control.http.console.routes import Console, Group
 from services.control.http.console.work import drawn_of
@@ -26,8 +25,6 @@ from services.control.live.operations import Operations
 from shared.errors import BatonError
 from shared.model.names import DEFAULT_GROUP
 
-RECENT: Final = 100
-"""Movements whose pauses say how long the next ones are likely to be."""
 LISTED: Final = 50
 """Operations of a table; the API has all."""
 NEEDS: Final[Mapping[Kind, tuple[str, ...]]] = {
@@ -86,14 +83,13 @@ class ActionPages:
             found = self._operations.forecast(wish)
         except BatonError as error:
             return refused(pages, request, error, common, what=f"{title_of(wish)}: this cannot be done")
-        recent = counts_of(self._console.movements(scene.group)[:RECENT])
         return pages.page(
             request,
             "action.html",
             **common,
             wish=wish,
             found=found,
-            dry=dry_run(found, scene, recent),
+            dry=dry_run(found, scene),
             may_act=self._console.may(request, "operate"),
             key=secrets.token_hex(8),
             most_reason=MAX_REASON,
@@ -112,7 +108,7 @@ class ActionPages:
             common = self._console.common(self._read(wish.group), "ownership")
             what = f"{title_of(wish)}: nothing was done"
             return refused(self._console.pages, request, error, common, what=what, back=path_of(wish))
-        return led_to(request, f"/console/operations/{operation.id}")
+        return led_to(f"/console/operations/{operation.id}")
 
     async def cancel(self, request: Request, operation_id: str) -> Response:
         """Cancels the operation, and leads to its page. Raises UnknownOperation."""
@@ -125,7 +121,7 @@ class ActionPages:
             common = self._console.common(self._read(operation.group), "ownership")
             what = f"{title_of(operation)}: not cancelled"
             return refused(self._console.pages, request, error, common, what=what, back=path)
-        return led_to(request, path)
+        return led_to(path)
 
     def list(self, request: Request, group: str) -> Response:
         """The group's operations, newest first."""
@@ -141,7 +137,7 @@ class ActionPages:
 
     def follow(self, request: Request, operation_id: str) -> Response:
         """The third step: the operation as it goes on. Raises UnknownOperation."""
-        operation = self._operations.operation_of(operation_id)
+        operation = self._operations.detail(operation_id)
         scene = self._read(operation.group)
         return self._console.pages.page(
             request,
@@ -149,7 +145,7 @@ class ActionPages:
             **self._console.common(scene, "ownership", live="&work=operation"),
             operation=operation,
             drawn=drawn_of(operation),
-            follow=following(operation, scene, self._console.movements(scene.group)),
+            follow=following(operation),
             map=ownership_map(scene, "lag"),
             may_cancel=not operation.has_ended
             and operation.kind in CANCELLED_AS

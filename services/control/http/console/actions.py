@@ -11,7 +11,6 @@ import msgspec
 
 from services.control.core.forecasts import Forecast, StreamMove
 from services.control.core.wishes import Wish
-from services.control.http.console.movements import MovementCounts
 from services.control.http.console.scene import Scene
 from services.control.http.console.words import plural, size, span
 from shared.model.names import DEFAULT_GROUP
@@ -46,6 +45,7 @@ class DryRun:
     shares: Sequence[Share]
     pause: str
     longest: str
+    length: str
     calls: Calls
 
 
@@ -57,16 +57,17 @@ class Calls:
     baton: str
 
 
-def dry_run(found: Forecast, scene: Scene, recent: MovementCounts) -> DryRun:
-    """The page for this forecast. `recent`: the latest movements, whose pauses are the likely ones."""
+def dry_run(found: Forecast, scene: Scene) -> DryRun:
+    """The page for this forecast."""
     return DryRun(
         title=title_of(found),
         verb=title_of(found),
-        parts=_sentence(found, scene, recent),
+        parts=_sentence(found, scene),
         warning=_warning(found, scene),
         shares=shares_of(scene, found.moves),
-        pause=span(recent.median_ms),
-        longest=span(recent.longest_ms),
+        pause=span(found.likely.pause_ms),
+        longest=span(found.likely.longest_pause_ms),
+        length=span(found.likely.length_ms),
         calls=calls_for(found),
     )
 
@@ -123,7 +124,7 @@ def _number(names: Any) -> dict[str, int]:
     return found
 
 
-def _sentence(found: Forecast, scene: Scene, recent: MovementCounts) -> list[tuple[str, bool]]:
+def _sentence(found: Forecast, scene: Scene) -> list[tuple[str, bool]]:
     parts = _purpose(found, scene)
     if found.kind in ("pause", "resume"):
         return parts
@@ -132,7 +133,7 @@ def _sentence(found: Forecast, scene: Scene, recent: MovementCounts) -> list[tup
     if found.kind not in ("drain", "move"):
         streams = plural(found.totals.moves, "stream")
         parts += [(" ", False), (streams, True), (" would move", False), *_load(found), (".", False)]
-    return [*parts, *_pause_parts(found.totals.moves, recent), *_stays(found)]
+    return [*parts, *_pause_parts(found), *_stays(found)]
 
 
 def _purpose(found: Forecast, scene: Scene) -> list[tuple[str, bool]]:
@@ -171,6 +172,8 @@ def _purpose(found: Forecast, scene: Scene) -> list[tuple[str, bool]]:
 
 def _load(found: Forecast) -> list[tuple[str, bool]]:
     totals = found.totals
+    if totals.sessions is None or totals.bytes is None:
+        return [(" with their open sessions (how many is not known)", False)]
     return [
         (" with ", False),
         (plural(totals.sessions, "open session"), True),
@@ -191,13 +194,15 @@ def _move_parts(found: Forecast) -> list[tuple[str, bool]]:
     return [*parts, (", all together" if others else "", False), *_load(found), (".", False)]
 
 
-def _pause_parts(moves: int, recent: MovementCounts) -> list[tuple[str, bool]]:
-    who = "Each stream" if moves > 1 else "The stream"
-    if recent.median_ms is None:
-        return [(f" {who} would stand still for a moment; no recent handover says how long.", False)]
+def _pause_parts(found: Forecast) -> list[tuple[str, bool]]:
+    who = "Each stream" if found.totals.moves > 1 else "The stream"
+    if found.likely.pause_ms is None:
+        return [
+            (f" {who} would stand still for a moment; no handover of the last hour says how long.", False)
+        ]
     return [
         (f" {who} would likely stand still for about ", False),
-        (span(recent.median_ms), True),
+        (span(found.likely.pause_ms), True),
         ("; everything else goes on.", False),
     ]
 

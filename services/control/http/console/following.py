@@ -7,15 +7,10 @@ from dataclasses import dataclass
 
 from services.control.core.forecasts import StreamMove
 from services.control.core.operations import Operation
-from services.control.core.rows import StreamRow
+from services.control.core.progress import MoveProgress, OperationDetail
 from services.control.http.console.actions import title_of
-from services.control.http.console.movements import Movement
 from services.control.http.console.pauses import pause_width
-from services.control.http.console.scene import Scene
 from services.control.http.console.words import plural
-
-SKEW_MS = 5_000
-"""How far the clocks of control and of a member may be apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +36,9 @@ class Following:
     lines: Sequence[MoveLine]
 
 
-def following(operation: Operation, scene: Scene, moves: Sequence[Movement]) -> Following:
-    """The page; `moves` are the group's latest movements, newest first."""
-    lines = [_line(move, operation, scene, moves) for move in operation.moves]
+def following(operation: OperationDetail) -> Following:
+    """The page of this operation."""
+    lines = [_line(move, one) for move, one in zip(operation.moves, operation.progress, strict=True)]
     done, total = operation.done, operation.total
     return Following(
         title=_title(operation),
@@ -75,33 +70,16 @@ def _sentence(operation: Operation, lines: Sequence[MoveLine]) -> str:
     return f"{moved} {word}: {operation.why}."
 
 
-def _line(move: StreamMove, operation: Operation, scene: Scene, moves: Sequence[Movement]) -> MoveLine:
-    made = next((one for one in moves if _is_of(one, move, operation)), None)
-    row = scene.rows[move.stream] if move.stream < len(scene.rows) else None
-    has_moved = operation.state == "done" or made is not None or _is_there(row, move)
+def _line(move: StreamMove, progress: MoveProgress) -> MoveLine:
     return MoveLine(
         move=move,
-        has_moved=has_moved,
-        state="moved" if has_moved else _waits_as(row),
-        is_warm=made.is_warm if made else None,
-        pause_ms=made.pause_ms if made else None,
-        bar=pause_width(made.pause_ms) if made else 0,
+        has_moved=progress.state == "moved",
+        state=_WORDS.get(progress.state, progress.state),
+        is_warm=progress.warm,
+        pause_ms=progress.pause_ms,
+        bar=pause_width(progress.pause_ms),
     )
 
 
-def _is_there(row: StreamRow | None, move: StreamMove) -> bool:
-    return row is not None and row.owner == move.to and row.state == "running"
-
-
-def _waits_as(row: StreamRow | None) -> str:
-    """The state of a stream that has not moved yet, in a word or two."""
-    if row is not None and row.owner is None:
-        return "has no owner"
-    return "waits" if row is None or row.state == "running" else row.state
-
-
-def _is_of(made: Movement, move: StreamMove, operation: Operation) -> bool:
-    """Whether this movement is the operation's: right stream and target, and while it was under way."""
-    begin, end = operation.since - SKEW_MS, operation.ended_at
-    is_in_time = made.at >= begin and (end is None or made.at <= end + SKEW_MS)
-    return is_in_time and (made.stream, made.target) == (move.stream, move.to)
+_WORDS = {"waiting": "waits", "unowned": "has no owner"}
+"""The states that the page says in other words."""

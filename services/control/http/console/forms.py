@@ -24,9 +24,9 @@ async def read_form(request: Request) -> dict[str, str]:
     return {name: value.strip() for name, value in fields if value.strip()}
 
 
-def led_to(request: Request, path: str) -> Response:
+def led_to(path: str) -> Response:
     """Leads a browser from what it has sent to the page that shows it."""
-    return RedirectResponse(request.scope.get("root_path", "") + path, 303, headers=HEADERS)
+    return RedirectResponse(path, 303, headers=HEADERS)
 
 
 def related_to(error: BatonError) -> tuple[str, str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
@@ -22,8 +23,8 @@ from services.control.http.console.reports import COLUMNS, PLACES, Period, Place
 from services.control.http.console.routes import Console, Group
 from services.control.http.console.verdict import Verdict, verdict_of
 from services.control.live.actions import Actions
+from services.control.live.run_starts import RunStarts
 from services.control.live.scheduler import Scheduler
-from services.control.live.submissions import submission_for
 from services.control.ports import JobRunner
 from shared.errors import BatonError
 from shared.model.names import DEFAULT_GROUP
@@ -44,11 +45,19 @@ def role_for(job: str) -> Role:
 class JobPages:
     """What the pages need of the runner and the scheduler."""
 
-    def __init__(self, console: Console, runner: JobRunner, scheduler: Scheduler, actions: Actions) -> None:
+    def __init__(
+        self,
+        console: Console,
+        runner: JobRunner,
+        scheduler: Scheduler,
+        actions: Actions,
+        starts: RunStarts,
+    ) -> None:
         self._console = console
         self._runner = runner
         self._scheduler = scheduler
         self._actions = actions
+        self._starts = starts
         self._read = console.scene
 
     def __repr__(self) -> str:
@@ -125,7 +134,7 @@ class JobPages:
         run = await self._runner.cancel(run_id)
         if not had_ended:
             self._actions.report_run(run, cause_in(request, fields), "cancel")
-        return led_to(request, f"/console/runs/{run_id}")
+        return led_to(f"/console/runs/{run_id}")
 
     def ask(self, request: Request, name: str, group: str) -> Response:
         """The form that runs a job; the query may fill it in. Raises UnknownJob."""
@@ -137,10 +146,12 @@ class JobPages:
         """Starts a run as the form says, and leads to its page. Raises UnknownJob."""
         job, fields = job_named(name), await read_form(request)
         group, given = self._console.view.named(fields.get("group", DEFAULT_GROUP)), parameters_in(fields)
-        cause = cause_in(request, fields)
+        who, reason = caller_of(request).name, fields.get("reason", "")[:MAX_REASON]
         try:
-            submission = submission_for(self._console.view, name, group, typed(job, given), cause=cause)
-            run = await self._runner.start(submission)
+            # sent twice, the form still starts one run
+            run = await self._starts.start(
+                name, group, typed(job, given), who=who, reason=reason, key=fields.get("key")
+            )
         except ParametersInvalid as error:
             return self._form(request, job, group, given, error.faults, 422)
         except BatonError as error:
@@ -148,8 +159,7 @@ class JobPages:
             return refused(
                 self._console.pages, request, error, common, what=f"{name} was not started", back=back
             )
-        self._actions.report_run(run, cause, "run")
-        return led_to(request, f"/console/runs/{run.id}")
+        return led_to(f"/console/runs/{run.id}")
 
     def reports(self, request: Request, group: str, period: Period, place: Place) -> Response:
         """The view Reports."""
@@ -198,6 +208,7 @@ class JobPages:
             faults=dict(faults),
             may_run=self._console.may(request, role_for(job.name)),
             most_reason=MAX_REASON,
+            key=secrets.token_hex(8),
             calls=run_calls(job.name, group, typed(job, given)),
         )
 

@@ -122,6 +122,11 @@ class Painter:
         return snapshot
 
 
+def _id_line(event_id: int) -> bytes:
+    """Tells the browser how far it is, so that it continues there; none before the first event."""
+    return b"id: %d\n" % event_id if event_id >= 0 else b""
+
+
 def _news(found: Mapping[Any, Any], known: Mapping[Any, Any]) -> dict[Any, Any]:
     return {name: value for name, value in found.items() if known.get(name) != value}
 
@@ -177,8 +182,9 @@ class LiveHub:
     ) -> AsyncGenerator[bytes]:
         """Messages `reading` and `event` for a page that shows these streams in a table.
 
-        `after`: id of the last event that the page saw. `work`: also messages of this kind. Raises
-        TooManyViewers, UnknownGroup, Unavailable.
+        `after`: id of the last event that the page saw; if events after it are no longer known, the page gets
+        a message `gone` and reads itself again. `work`: also messages of this kind. Raises TooManyViewers,
+        UnknownGroup, Unavailable.
         """
         self._scene_of(group)
         if self.viewers >= MOST_VIEWERS:
@@ -191,19 +197,25 @@ class LiveHub:
         channel = self._enter(group, colour)
         recent = self._feed.recent_events
         event_filter = EventFilter(group=group)
-        known = after is not None and recent.is_known_after(after)
-        event_id = after if after is not None and known else recent.next_id - 1
+        event_id = recent.next_id - 1 if after is None else after
         reached, worked = -1, 0
         try:
-            yield b"retry: %d\nid: %d\n\n" % (RECONNECT_MS, event_id)
+            yield b"retry: %d\n%b\n" % (RECONNECT_MS, _id_line(event_id))
             while not (self._is_closed or channel.is_closed):
                 changed = channel.changed
-                events = recent.after(event_id, MOST_EVENTS, event_filter)
-                for stored in events:
-                    yield b"id: %d\nevent: event\ndata: %b\n\n" % (stored.id, stored.row)
-                event_id = events[-1].id if events else event_id
+                # a control that has just started still reads what pages have seen
+                if self._feed.is_read:
+                    if not recent.is_known_after(event_id):
+                        event_id = recent.next_id - 1
+                        yield b"%bevent: gone\ndata: {}\n\n" % _id_line(event_id)
+                    events, until = recent.after(event_id, MOST_EVENTS, event_filter), recent.next_id - 1
+                    for stored in events:
+                        yield b"id: %d\nevent: event\ndata: %b\n\n" % (stored.id, stored.row)
+                    # events of other groups move the id too, so that it never leaves what control remembers
+                    event_id = events[-1].id if len(events) == MOST_EVENTS else until
                 if (snapshot := channel.snapshot) is not None and snapshot.number != reached:
-                    yield snapshot.message(streams, whole=snapshot.number != reached + 1 or reached < 0)
+                    whole = snapshot.number != reached + 1 or reached < 0
+                    yield _id_line(event_id) + snapshot.message(streams, whole=whole)
                     reached = snapshot.number
                 if work is not None:
                     news, worked = self._work.after(worked, work, group), self._work.number

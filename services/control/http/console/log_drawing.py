@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from services.control.http.console.words import plural
 
 PAST = 24.0
-"""How much of the width the past gets, however long it is."""
+"""How much of the width the past gets, however long it is; without any past nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +42,15 @@ class LogDrawing:
 def log_drawing(first: int, safe_offset: int, position: int, end: int) -> LogDrawing:
     """The log, with replay and lag as lengths."""
     replay, lag = max(0, position - safe_offset), max(0, end - position)
-    rest = 100.0 - PAST
-    at = PAST + (rest * replay / (replay + lag) if replay + lag else rest)
-    parts = [("past", 0.0, PAST), ("replay", PAST, at - PAST), ("lag", at, 100.0 - at)]
-    marks = [("first", first, 0.0, "start"), ("safe offset", safe_offset, PAST, "start")]
+    past = PAST if safe_offset > first else 0.0
+    rest = 100.0 - past
+    at = past + (rest * replay / (replay + lag) if replay + lag else rest)
+    parts = [("past", 0.0, past), ("replay", past, at - past), ("lag", at, 100.0 - at)]
     # marks that would cover each other become one
-    middle = [("position", position, at, "middle")] if PAST + 8 < at < 92 else []
+    marks = [("first", first, 0.0, "start"), ("safe offset", safe_offset, past, "start")]
+    if not past:
+        marks = [("first and safe offset", first, 0.0, "start")]
+    middle = [("position", position, at, "middle")] if max(past, 8) + 8 < at < 92 else []
     last = "end" if middle or lag else "position and end"
     marks += [*middle, (last, end, 100.0, "end")]
     return LogDrawing(

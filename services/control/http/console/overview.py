@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from services.control.core.history import GroupHistory, StreamHistory
 from services.control.core.hour import Column, Number
 from services.control.core.last_runs import LastAudit
-from services.control.http.console.movements import MovementCounts
+from services.control.core.movements import MovementCounts
 from services.control.http.console.words import clock, count, per_second, plural, span
 
 
@@ -54,12 +54,16 @@ def audit_word(audit: LastAudit | None, now_ms: int) -> AuditWord:
 
 
 def moved_words(counts: MovementCounts) -> str:
-    """The remembered handovers in a few words; "" without any."""
-    if not counts.handovers:
-        return ""
-    warm = "all warm" if counts.warm == counts.handovers else f"{count(counts.warm)} warm"
-    pause = "" if counts.median_ms is None else f", median pause {span(counts.median_ms)}"
-    return f"{plural(counts.handovers, 'handover')}, {warm}{pause}"
+    """The remembered handovers and take-overs in a few words; "" without any."""
+    parts = []
+    if counts.handovers:
+        parts += [plural(counts.handovers, "handover")]
+        parts += ["all warm" if counts.warm == counts.handovers else f"{count(counts.warm)} warm"]
+        if (median_ms := counts.handover_pauses.median_ms) is not None:
+            parts += [f"median pause {span(median_ms)}"]
+    if counts.taken_over:
+        parts += [f"{count(counts.taken_over)} taken over"]
+    return ", ".join(parts)
 
 
 def group_tiles(history: GroupHistory, facts: Mapping[str, str]) -> list[Tile]:

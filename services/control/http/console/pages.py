@@ -16,6 +16,7 @@ from fastapi.responses import RedirectResponse
 from fastapi.routing import APIRoute
 
 from services.control.http.api.access.caller import ANYBODY, caller_of
+from services.control.http.api.access.cookie import COOKIE
 from services.control.http.console import words
 from services.control.http.console.assets import Assets
 from services.control.live.cluster_view import UnknownGroup
@@ -55,9 +56,21 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class Pages:
-    """Renders templates; everything that they show is escaped. `named`: the group that an alias names."""
+    """Renders templates; everything that they show is escaped. `named`: the group that an alias names.
 
-    def __init__(self, assets: Assets, named: Callable[[str], str] = str) -> None:
+    `root_path`: what a proxy puts before the paths of all links. `is_open`: control serves everybody, and
+    every page says so.
+    """
+
+    def __init__(
+        self,
+        assets: Assets,
+        named: Callable[[str], str] = str,
+        *,
+        root_path: str = "",
+        is_open: bool = False,
+    ) -> None:
+        self.assets = assets
         self._named = named
         self._environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -66,7 +79,8 @@ class Pages:
             lstrip_blocks=True,
             undefined=jinja2.StrictUndefined,
         )
-        self._environment.globals |= {"asset": assets.url, "views": VIEWS}
+        self._environment.globals |= {"asset": assets.url, "views": VIEWS, "root": root_path}
+        self._environment.globals |= {"is_open": is_open}
         self._environment.filters["commands"] = commands
         for name in ("count", "short", "per_second", "size", "span", "clock", "plural", "listed"):
             self._environment.filters[name] = getattr(words, name)
@@ -75,8 +89,11 @@ class Pages:
         return f"<Pages of {TEMPLATES.name}>"
 
     def page(self, request: Request, name: str, status: int = 200, **values: Any) -> Response:
-        """The page of a template. `root`: the prefix that a proxy adds; `has_token`: callers need one."""
-        values |= {"root": request.scope.get("root_path", ""), "has_token": caller_of(request) != ANYBODY}
+        """The page of a template. `has_token`: callers need one; `has_login`: it is behind a cookie."""
+        caller = caller_of(request)
+        has_token = caller != ANYBODY
+        has_login = has_token and COOKIE in request.cookies
+        values |= {"caller": caller, "has_token": has_token, "has_login": has_login}
         body = self._environment.get_template(name).render(**values).encode()
         headers = HEADERS
         if "gzip" in request.headers.get("accept-encoding", ""):

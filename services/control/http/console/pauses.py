@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from services.control.http.console.movements import Cause, Movement, MovementCounts, by_cause
+from services.control.core.movements import Cause, Movement, MovementCounts, by_cause
 from services.control.http.console.words import plural, span
 
 LEAST_MS, MOST_MS = 10.0, 10_000.0
@@ -65,12 +65,13 @@ class PauseChart:
     """The pauses over time and their distribution.
 
     `points`: x, y and whether it was warm. `bars`: top and width of the bars of the
-    distribution, each `bar_height` high. `causes` are those with most streams.
+    distribution, each `bar_height` high; `of` says whose. `causes` are those with most streams.
     """
 
     lines: Sequence[tuple[float, str]]
     points: Sequence[tuple[float, float, bool]]
     causes: Sequence[CauseLabel]
+    of: str
     times: Sequence[tuple[float, str]]
     bars: Sequence[tuple[float, float]]
     bar_height: float
@@ -97,7 +98,11 @@ def pause_width(pause_ms: float | None) -> int:
 def pause_chart(
     moves: Sequence[Movement], counts: MovementCounts, now_ms: int, span_ms: int | None
 ) -> PauseChart | None:
-    """The chart of these movements, whose sums are `counts`; None if no pause is known."""
+    """The chart of these movements, whose sums are `counts`; None if no pause is known.
+
+    The distribution is that of the handovers, and only without any that of the take-overs: in one, the few
+    long pauses of the others would hide what a handover costs.
+    """
     known = [(move.at, move.pause_ms, move.is_warm) for move in moves if move.pause_ms is not None]
     if not known:
         return None
@@ -107,8 +112,13 @@ def pause_chart(
     def x(at_ms: int) -> float:
         return round(LEFT + (RIGHT - LEFT) * min(1.0, max(0.0, (at_ms - begin) / width)), 2)
 
-    number = plural(len(known), "pause")
-    named = [("longest", counts.longest_ms), ("p99", counts.p99_ms), ("median", counts.median_ms)]
+    is_of_handovers = counts.handover_pauses.median_ms is not None
+    pauses = counts.handover_pauses if is_of_handovers else counts.takeover_pauses
+    kept = [
+        move.pause_ms for move in moves if move.is_handover is is_of_handovers and move.pause_ms is not None
+    ]
+    of = plural(len(kept), "handover" if is_of_handovers else "take-over")
+    named = [("longest", pauses.longest_ms), ("p99", pauses.p99_ms), ("median", pauses.median_ms)]
     texts = [(f"{name} {span(ms)}", ms) for name, ms in named if ms is not None]
     return PauseChart(
         lines=[
@@ -117,12 +127,12 @@ def pause_chart(
         points=[(x(at), _y(ms), is_warm is not False) for at, ms, is_warm in known],
         causes=_cause_labels(by_cause(moves), x),
         times=[(x(at), text) for at, text in time_labels(begin, now_ms) if x(at) <= LAST_LABEL],
-        bars=_bars([ms for _, ms, _ in known]),
+        bars=_bars(kept),
         bar_height=(BOTTOM - TOP) / BINS,
         quantiles=_quantiles(texts),
-        words=f"{number} over time",
-        distribution=f"How {number} {'is' if len(known) == 1 else 'are'} distributed: "
-        + ", ".join(text for text, _ in texts),
+        of=of,
+        words=f"{plural(len(known), 'pause')} over time",
+        distribution=f"How long {of} paused: " + ", ".join(text for text, _ in texts),
     )
 
 

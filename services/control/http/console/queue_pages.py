@@ -142,7 +142,7 @@ class QueuePages:
                 back=path_of(queue),
             )
         query = urlencode({"group": fields.get("group", DEFAULT_GROUP), "did": act})
-        return led_to(request, f"{path_of(queue)}?{query}")
+        return led_to(f"{path_of(queue)}?{query}")
 
     async def _letters(self, row: QueueRow, now_ms: int) -> tuple[list[LetterLine], str]:
         """The oldest dead letters, and why they are not known."""

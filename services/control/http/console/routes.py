@@ -5,28 +5,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 
-from services.control.core.queues import QueueRow
-from services.control.core.recent_events import EventFilter
-from services.control.core.rows import StreamRow
-from services.control.http.api.access.caller import Role, caller_of
-from services.control.http.api.events import EventStream
-from services.control.http.console.assets import Assets, assets_routes
-from services.control.http.console.beads import Colour, legend
-from services.control.http.console.live import LiveHub, shape_of
-from services.control.http.console.movements import (
-    MOVED,
+from services.control.core.movements import Kind as MoveKind
+from services.control.core.movements import (
     Movement,
     by_cause,
     chosen,
     counts_of,
     handed_over,
     members_of,
-    movements,
+    older_than,
 )
-from services.control.http.console.movements import Kind as MoveKind
+from services.control.core.queues import QueueRow
+from services.control.core.rows import StreamRow
+from services.control.http.api.access.caller import Role, caller_of
+from services.control.http.api.events import EventStream, last_seen
+from services.control.http.console.assets import Assets, assets_routes
+from services.control.http.console.beads import Colour, legend
+from services.control.http.console.live import LiveHub, shape_of
 from services.control.http.console.overview import stream_tiles
 from services.control.http.console.ownership import ownership_map
 from services.control.http.console.pages import Pages
@@ -93,15 +92,13 @@ class Console:
 
     def movements(self, group: str, stream: int | None = None) -> list[Movement]:
         """The movements that the feed remembers, newest first."""
-        wanted = EventFilter(group=group, stream=stream, kinds=MOVED)
-        recent = self.feed.recent_events
-        return movements(recent.newest(recent.next_id, wanted))
+        return self.feed.movements(group, stream)
 
     def common(
         self, scene: Scene, view: str, *, live: str = "", streams: list[int] | None = None
     ) -> dict[str, Any]:
         """What `base.html` needs. `streams`: those that the page's tables show."""
-        rows = ",".join(map(str, streams or ()))
+        rows, recent = ",".join(map(str, streams or ())), self.feed.recent_events
         return {
             "view": view,
             "group": scene.group,
@@ -109,7 +106,8 @@ class Console:
             "stale_ms": scene.stale_ms,
             "now_ms": scene.now_ms,
             "facts": facts(scene),
-            "live_url": f"/live?group={scene.group}&rows={rows}{live}",
+            # a page hears of everything that has happened since it was drawn
+            "live_url": f"/live?group={scene.group}&rows={rows}{live}&after={recent.next_id - 1}",
             "shape": shape_of(scene),
             "is_read_only": self.is_read_only,
         }
@@ -180,6 +178,7 @@ def _ownership(routes: APIRouter, console: Console) -> None:
             find=find,
             rows=shown,
             cells={row.stream: _cells(row, scene.now_ms) for row in shown},
+            again=request.url.query,
             total=len(found),
             offset=offset,
             page=PAGE,
@@ -214,6 +213,7 @@ def _movements(routes: APIRouter, console: Console) -> None:
         stream: str = "",
         member: Annotated[str, Query(max_length=300)] = "",
         kind: MoveKind = "",
+        before: Annotated[int | None, Query(ge=0)] = None,
     ) -> Response:
         scene = console.scene(group)
         number = int(stream) if stream.isdecimal() else None
@@ -221,7 +221,8 @@ def _movements(routes: APIRouter, console: Console) -> None:
         since_ms = None if span_ms is None else scene.now_ms - span_ms
         every = console.movements(group)
         found = chosen(every, since_ms=since_ms, stream=number, member=member, kind=kind)
-        causes, counts = by_cause(found)[:PAGE], counts_of(found)
+        older = by_cause(older_than(found, before))
+        causes, counts = older[:PAGE], counts_of(found)
         return console.pages.page(
             request,
             "movements.html",
@@ -236,6 +237,11 @@ def _movements(routes: APIRouter, console: Console) -> None:
             causes=causes,
             bars={move.id: pause_width(move.pause_ms) for cause in causes for move in cause.moves},
             shown=sum(len(cause.moves) for cause in causes),
+            before=before,
+            last=causes[-1].moves[-1].id if len(older) > PAGE else None,
+            query=urlencode(
+                {"group": group, "since": since, "stream": stream, "member": member, "kind": kind}
+            ),
             total=len(found),
         )
 
@@ -248,10 +254,11 @@ def _live(routes: APIRouter, console: Console) -> None:
         colour: Colour = "lag",
         rows: Annotated[str, Query(max_length=1000, pattern=r"^(\d+(,\d+)*)?$")] = "",
         work: Kind | None = None,
+        after: Annotated[int | None, Query(ge=-1)] = None,
     ) -> Response:
-        seen = request.headers.get("last-event-id", "")
+        seen = last_seen(request.headers.get("last-event-id", ""), after)
         streams = [int(number) for number in rows.split(",") if number]
-        chunks = console.hub.follow(group, colour, streams, int(seen) if seen.isdecimal() else None, work)
+        chunks = console.hub.follow(group, colour, streams, seen, work)
         return EventStream(request, chunks)
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from services.control.core.problems import ProblemRow
 from services.control.core.queues import QueueRow
-from services.control.core.report import longest_lag_ms
+from services.control.core.report import longest_lag_ms, sum_of
 from services.control.core.rows import MemberRow, PlanRow, StreamRow
 from services.control.http.console.queues import queues_drawn, queues_sentence
 from services.control.http.console.words import count, digest_of, listed, per_second, plural, size, span
@@ -62,7 +62,7 @@ def facts(scene: Scene) -> dict[str, str]:
         "wait": "0 s" if wait_ms == 0 else span(wait_ms),
         "rate": per_second(_sum([row.rate for row in scene.rows])),
         "sessions_rate": per_second(sum(sessions) if sessions else None),
-        "open": count(_sum([row.open_sessions for row in scene.rows])),
+        "open": count(sum_of(row.open_sessions for row in scene.rows)),
         "unowned": count(len(scene.unowned)),
         "worst": min((row.status for row in scene.rows), key=RANK.__getitem__, default="OK"),
         "owned": owned_sentence(scene),
@@ -127,6 +127,7 @@ def _states(scene: Scene) -> list[str]:
 
 STREAM_CELLS = (
     *("owner", "status", "state", "lag", "rate", "open", "bytes", "replay", "epoch", "moved", "pause"),
+    *("read", "behind"),
 )
 
 
@@ -145,7 +146,14 @@ def stream_cells(row: StreamRow, clock: Mapping[int, str] | None = None) -> tupl
         str(row.epoch),
         (clock or {}).get(row.stream, ""),
         span(handover.pause_ms) if handover else "",
+        per_second(row.read_rate),
+        behind_of(row),
     )
+
+
+def behind_of(row: StreamRow) -> str:
+    """For how long the oldest record waits that is not accounted for; "" if that is not known."""
+    return "0 s" if row.lag_ms == 0 else span(row.lag_ms)
 
 
 MEMBER_CELLS = ("share", "rate", "sessions", "open", "lag", "lease", "state", "lease left, in percent")
@@ -158,7 +166,7 @@ def member_cells(member: MemberRow, rows: Sequence[StreamRow]) -> tuple[str, ...
         count(len(rows)),
         per_second(rates.fragments_per_s) if rates else "",
         per_second(rates.sessions_per_s) if rates else "",
-        count(_sum([row.open_sessions for row in rows])) if answers else "",
+        count(sum_of(row.open_sessions for row in rows)) if answers else "",
         count(sum(row.lag for row in rows)),
         span(member.lease_ms) if answers else "",
         "silent" if not answers else "" if member.state == "active" else member.state,

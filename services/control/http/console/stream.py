@@ -6,6 +6,7 @@ from typing import Any
 
 from services.control.core.rows import StreamDetail
 from services.control.http.console.log_drawing import log_drawing
+from services.control.http.console.scene import behind_of
 from services.control.http.console.words import clock, count, per_second, size, span
 
 SENTENCES = {
@@ -31,7 +32,9 @@ def stream_page(row: StreamDetail, now_ms: int) -> dict[str, Any]:
             ("Since", None, clock(since, now_ms), span(now_ms - since) if since else ""),
             ("Epoch", 8, str(row.epoch), ""),
             ("Lag", 3, count(row.lag), "records"),
+            ("Behind", 12, behind_of(row), ""),
             ("Fragments in", 4, per_second(row.rate), "per second"),
+            ("Read", 11, per_second(row.read_rate), "per second"),
             ("Open sessions", 5, count(row.open_sessions), ""),
             ("State", 6, size(row.state_bytes), ""),
             ("Covered keys", None, count(row.covered), ""),

@@ -47,7 +47,9 @@ from shared.kafka.heads import read_heads
 from shared.model.head import Head
 
 ATTEMPTS = 4
-"""How often an audit tries: it starts over if retention has removed what it was reading."""
+"""How often an audit tries: if retention has removed what it was reading, it starts over, further ahead."""
+AHEAD = 2
+"""How far ahead, in multiples of what retention has removed meanwhile, or of the attempt before."""
 RECORDS_PER_JUDGE = 250_000
 """Records of the log; with the sessions delivered of them, their rows take some 50 MB."""
 MOST_JUDGES = 40
@@ -76,13 +78,25 @@ def audit(spark: SparkSession, request: RunRequest, check_lock: CheckLock = unlo
     part = read_part(request.parameters, request.streams, time.time_ns() // 1_000_000)
     owners, why_not_routing = _owners(request)
     sources, verdicts, has_lost = _read(spark, request, part, owners)
-    cut = sum(sources.seam.is_cut(stream, start) for stream, start in sources.logs.starts.items())
+    logs, topic = sources.logs, sources.topic
+    cut = sum(sources.seam.is_cut(stream, start) for stream, start in logs.starts.items())
+    skipped = logs.skipped + topic.skipped
+    overtaken = (
+        f"retention removed some during the run, so it did not read the next {skipped} offsets either, to "
+        "stay ahead"
+    )
+    is_chosen = part.since is not None
     left_out = [
         *_left_out("routing", why_not_routing),
         *_left_out("lake", sources.table.why),
-        *_cuts(cut, len(sources.logs.start), "the log of a stream", part),
-        *_cuts(sum(map(bool, sources.topic.start.values())), len(sources.topic.start), TOPIC, part),
-        *_left_out("the oldest records", "retention removed some during the run" if has_lost else ""),
+        *_cuts(cut, len(logs.start), "the log of a stream", is_chosen=is_chosen or logs.skipped > 0),
+        *_cuts(
+            sum(map(bool, topic.start.values())),
+            len(topic.start),
+            TOPIC,
+            is_chosen=is_chosen or topic.skipped > 0,
+        ),
+        *_left_out("the oldest records", overtaken if has_lost else ""),
     ]
     return _result(request, part, verdicts) | {
         "left_out": left_out,
@@ -94,12 +108,19 @@ def _read(
     spark: SparkSession, request: RunRequest, part: Part, owners: Sequence[int]
 ) -> tuple[_Sources, list[Any], bool]:
     """What was read, the verdicts on it, and whether an earlier attempt has lost records to retention."""
+    of_topic = of_logs = 0
     for attempt in range(ATTEMPTS):
-        sources = _open_sources(spark, request, part)
+        whole = _open_sources(spark, request, part)
+        sources = whole._replace(topic=whole.topic.ahead(of_topic), logs=whole.logs.ahead(of_logs))
         verdicts = _judge(spark, request, part, sources, owners)
-        lost = [one.count_lost(spark, request, verdicts) for one in (sources.topic, sources.logs)]
+        lost = [one.lost(spark, request, verdicts) for one in (sources.topic, sources.logs)]
         if not any(lost):
             return sources, verdicts, attempt > 0
+        # a lost margin was too small
+        of_topic, of_logs = (
+            AHEAD * max(removed, before) if removed else before
+            for removed, before in zip(lost, (of_topic, of_logs), strict=True)
+        )
     raise KafkaUnavailable(
         "retention removes records faster than the audit reads them: judge less, with `since`"
     )
@@ -109,7 +130,7 @@ def _open_sources(spark: SparkSession, request: RunRequest, part: Part) -> _Sour
     heads = asyncio.run(_heads(request, part))
     table = open_table(spark, request)
     topic = sessions_topic(spark, request, part)
-    seam = read_seam(spark, request)
+    seam = read_seam(spark, request, [stream for stream, head in heads.items() if head.log])
     return _Sources(heads, table, topic, fragments_topics(spark, request, part, seam), seam)
 
 
@@ -196,11 +217,11 @@ def _left_out(what: str, why: str) -> list[dict[str, str]]:
     return [{"what": what, "why": why}] if why else []
 
 
-def _cuts(cut: int, count: int, what: str, part: Part) -> list[dict[str, str]]:
-    """That the run could not read the beginning of so many partitions, in words."""
+def _cuts(cut: int, count: int, what: str, *, is_chosen: bool) -> list[dict[str, str]]:
+    """That the run did not read the beginning of so many partitions, in words."""
     if not cut:
         return []
-    if part.since is not None:
+    if is_chosen:
         return _left_out(what, f"{cut} of {count} partitions are read from an offset above 0")
     return _left_out(what, f"retention has removed the beginning of {cut} of {count} partitions")
 

@@ -7,7 +7,7 @@ topics in Spark alone; shares no code with `services/consumer`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
@@ -40,11 +40,15 @@ class Seam:
         return offset <= self.covered.get((stream, key), -1)
 
 
-def read_seam(spark: SparkSession, request: RunRequest) -> Seam:
-    """The seam of the request's group. Raises KafkaUnavailable, InvalidInput."""
+def read_seam(spark: SparkSession, request: RunRequest, started_over: Collection[int]) -> Seam:
+    """The seam of the request's group; `started_over`: streams that read the present log from its beginning.
+
+    Raises KafkaUnavailable, InvalidInput.
+    """
     if not request.chain:
         return Seam()
-    wanted = {stream: request.chain[0].offset(stream) for stream in range(request.streams)}
+    streams = [stream for stream in range(request.streams) if stream not in started_over]
+    wanted = {stream: request.chain[0].offset(stream) for stream in streams}
     starts = {stream: start for stream, start in wanted.items() if start}
     by_group: dict[str, list[tuple[int, Cut]]] = {}
     for stream in starts:

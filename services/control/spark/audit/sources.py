@@ -1,13 +1,14 @@
 """What an audit reads from Kafka: the sessions topic and the fragments topics, between fixed offsets.
 
-Retention may remove records while the audit reads them; `count_lost` finds that in what the readers report.
+Retention may remove records while the audit reads them; `lost` finds that in what the readers report. The
+next attempt starts further `ahead`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -20,15 +21,23 @@ from services.control.spark.audit.seam import Seam
 from services.control.spark.kafka.log import Partition, offsets, read_log, settled_end, topic_partitions
 from services.control.spark.request import RunRequest
 
+LEAST_AHEAD: Final = 100
+MOST_AHEAD: Final = 2
+"""A source that starts ahead leaves out at least a hundredth and at most half of a partition."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Partitions that are read from `start` to `end`; `numbers`: by which number readers report each."""
+    """Partitions that are read from `start` to `end`; `numbers`: by which number readers report each.
+
+    `skipped`: how many offsets that Kafka has are left out, to stay ahead of retention.
+    """
 
     start: Mapping[Partition, int]
     end: Mapping[Partition, int]
     numbers: Mapping[Partition, int]
     kind: str
+    skipped: int = 0
 
     @property
     def starts(self) -> dict[int, int]:
@@ -45,10 +54,26 @@ class Source:
         """How many records are read at most: transactions leave gaps."""
         return sum(self.end[one] - offset for one, offset in self.start.items())
 
-    def count_lost(self, spark: SparkSession, request: RunRequest, verdicts: Sequence[Any]) -> int:
-        """How many partitions may lack records that retention has removed since the start was fixed.
+    def ahead(self, offsets_: int) -> Source:
+        """The source without the first so many offsets of each partition; 0: the whole.
 
-        It may if it now begins above `start`, and the reader began above `start` or met a gap below that.
+        At least a hundredth, and at most half of each. All partitions, because retention comes to them at
+        different times.
+        """
+        if not offsets_:
+            return self
+        start = {}
+        for one, first in self.start.items():
+            size = self.end[one] - first
+            start[one] = first + min(max(offsets_, -(-size // LEAST_AHEAD)), -(-size // MOST_AHEAD))
+        skipped = sum(start.values()) - sum(self.start.values())
+        return replace(self, start=start, skipped=skipped)
+
+    def lost(self, spark: SparkSession, request: RunRequest, verdicts: Sequence[Any]) -> int:
+        """How many offsets retention has removed since the start was fixed, at most from one partition.
+
+        Of those partitions of which the readers may lack records: because the partition now begins above
+        `start`, and the reader began above `start` or met a gap below that.
         """
         now = offsets(spark, request.kafka, list(self.start), "start")
         firsts: dict[int, int] = {}
@@ -59,13 +84,14 @@ class Source:
                 gap = int(one.detail)
                 if gap >= 0:
                     gaps[one.stream] = min(gap, gaps.get(one.stream, gap))
-        lost = 0
+        most = 0
         for one, start in self.start.items():
             number, end = self.numbers[one], self.end[one]
-            if start < min(now[one], end):
-                # without a report nothing was read
-                lost += firsts.get(number, end) > start or gaps.get(number, end) <= now[one]
-        return lost
+            begins = min(now[one], end)
+            # without a report nothing was read
+            if start < begins and (firsts.get(number, end) > start or gaps.get(number, end) <= now[one]):
+                most = max(most, begins - start)
+        return most
 
 
 def sessions_topic(spark: SparkSession, request: RunRequest, part: Part) -> Source:

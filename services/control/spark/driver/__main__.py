@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -85,14 +86,15 @@ def _work(run: Path, folder: DriverFolder, idle_s: float) -> int:
     """Executes runs until none follows, or one fails: after a failure Spark may be in any state."""
     spark = DriverSpark(folder.work)
     if not idle_s:
-        return _one_run(run, spark)
+        return _one_run(run, spark, lambda: None)
     output = RunOutput()
     following: Path | None = run
     try:
         while following is not None:
             run = following
             folder.work_on(run.name)
-            if code := _one_run(run, spark):
+            begin = functools.partial(folder.work_on, run.name, has_begun=True)
+            if code := _one_run(run, spark, begin):
                 return code
             following = folder.await_next(run.name, idle_s, spark.lives)
             if following is not None:
@@ -104,14 +106,14 @@ def _work(run: Path, folder: DriverFolder, idle_s: float) -> int:
         output.close()
 
 
-def _one_run(run: Path, spark: DriverSpark) -> int:
+def _one_run(run: Path, spark: DriverSpark, begin: Callable[[], None]) -> int:
     try:
         request = read_request(run)
         program = PROGRAMS.get(request.job)
         if program is None:
             raise NotFound(f"there is no job {request.job!r}, only {', '.join(sorted(PROGRAMS))}")
         asyncio.run(check_access(request.kafka))
-        with _ready(request, spark) as (session, check_lock):
+        with _ready(request, spark, begin) as (session, check_lock):
             _publish(run / "driver.json", {"pid": os.getpid(), **spark.whereabouts()})
             result = program(session, request, check_lock)
             check_lock()
@@ -123,18 +125,22 @@ def _one_run(run: Path, spark: DriverSpark) -> int:
 
 
 @contextlib.contextmanager
-def _ready(request: RunRequest, spark: DriverSpark) -> Iterator[tuple[SparkSession, CheckLock]]:
-    """The run's session, and the check of its lock.
+def _ready(
+    request: RunRequest, spark: DriverSpark, begin: Callable[[], None]
+) -> Iterator[tuple[SparkSession, CheckLock]]:
+    """The run's session, and the check of its lock; `begin` is called before the run waits for its lock.
 
     On a cluster the lock comes last: a run that waits for executors must not hold up others. On a local
     master it comes first: a run that waits for its lock need not hold Java's memory.
     """
     if request.is_local:
+        begin()
         with held_lock(request) as check_lock, spark.session(request) as session:
             yield session, check_lock
     else:
         with spark.session(request) as session:
             spark.await_executor(request)
+            begin()
             with held_lock(request) as check_lock:
                 yield session, check_lock
 

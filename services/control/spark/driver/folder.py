@@ -1,9 +1,9 @@
 """The folder of a driver, through which control gives a waiting driver its next run.
 
 In `<runs>/drivers/<id>/` the driver keeps its temporary files (`work`), and writes to `state.json` which run
-it works on, or that it waits. Control writes the path of the next run's folder to a file that is named after
-the run before. A driver that has waited long enough creates this file itself, empty. The file is created only
-once and stays, so no run is lost between the two, and no driver is given two.
+it works on, and how far it is with it, or that it waits. Control writes the path of the next run's folder to
+a file that is named after the run before. A driver that has waited long enough creates this file itself,
+empty. The file is created only once and stays, so no run is lost between the two, and no driver is given two.
 """
 
 from __future__ import annotations
@@ -20,13 +20,18 @@ import msgspec
 POLL_S: Final = 0.05
 DRIVERS: Final = "drivers"
 """The folder that contains the drivers' folders; it is beside those of the runs."""
+_AFTER: Final = "after-"
 
 
 class DriverPhase(msgspec.Struct, frozen=True, kw_only=True):
-    """What a driver is doing: it works on `run`, or (`is_idle`) waits for another one after it."""
+    """What a driver is doing: it works on `run`, or (`is_idle`) waits for another one after it.
+
+    `has_begun`: it has all that the run needs but perhaps its lock, for which it may have to wait.
+    """
 
     run: str
     is_idle: bool = False
+    has_begun: bool = False
 
 
 class DriverFolder:
@@ -66,9 +71,17 @@ class DriverFolder:
                 fresh.unlink()
         return True
 
-    def work_on(self, run: str) -> None:
+    def was_given(self, run: Path) -> bool:
+        """Whether control has given this run to the driver, whether or not the driver has noticed."""
+        for following in self.path.glob(f"{_AFTER}*"):
+            with contextlib.suppress(OSError):
+                if following.read_text() == str(run):
+                    return True
+        return False
+
+    def work_on(self, run: str, *, has_begun: bool = False) -> None:
         """Writes that the driver works on this run. Raises OSError."""
-        self._write_phase(DriverPhase(run=run))
+        self._write_phase(DriverPhase(run=run, has_begun=has_begun))
 
     def await_next(self, run: str, idle_s: float, lives: Callable[[], bool]) -> Path | None:
         """The folder of the run that comes after `run`; None if the driver should end.
@@ -90,7 +103,7 @@ class DriverFolder:
         return Path(following) if following else None
 
     def _after(self, run: str) -> Path:
-        return self.path / f"after-{run}"
+        return self.path / f"{_AFTER}{run}"
 
     def _write_phase(self, phase: DriverPhase) -> None:
         fresh = self.path / "state.tmp"

@@ -117,7 +117,7 @@ class _Filling:
             self._known(transaction),
             self._topic,
             records=self._records,
-            delivers_once=self._request.group_settings.delivery == "exactly_once",
+            delivers_once=self._request.group_settings.delivery != "at_least_once",
             keeps_days=keeps_days,
             accept_loss=bool(self._request.parameters.get("accept_loss", 0)),
         )

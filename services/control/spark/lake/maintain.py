@@ -2,7 +2,9 @@
 
 It rewrites a table `sessions` of an earlier version once, so that `day` is the day of `opened_at`. It
 compacts only partitions that have gained files since the last time. Readers and the other jobs can continue
-meanwhile: compaction changes no rows, and Delta accepts appends at the same time.
+meanwhile: compaction changes no rows, and Delta accepts appends at the same time. If another job replaces
+the files that are being compacted, Delta refuses the second of the two commits, and whoever makes it plans
+again.
 """
 
 from __future__ import annotations
@@ -40,6 +42,9 @@ LOG_DAYS: Final = 30
 """Delta's default; the log must reach back as far as the files."""
 CLUSTERED: Final = {"sessions": "key"}
 """The column that each table's files are clustered by."""
+COMPACTED_BY_REPORTS: Final = "reports/_partials"
+"""The job `reports` sums up its own batches. OPTIMIZE would lose the order of their rows and the bounds of
+their times, by which `reports` skips what it does not need."""
 
 
 class Part(NamedTuple):
@@ -54,23 +59,32 @@ def maintain(spark: SparkSession, request: RunRequest, check_lock: CheckLock = u
     """Maintains every table of the lake that exists. Returns what it did to each.
 
     Parameter `keep_days` (1 or more): for how long old versions, and files that no version uses, are kept.
+    Raises Overtaken, after it has maintained the others, if other jobs kept committing to a table first.
     """
     keep_days = request.parameters.get("keep_days", KEEP_DAYS)
     if type(keep_days) is not int or keep_days < 1:
         raise InvalidInput(f"keep_days must be 1 or more, not {keep_days!r}")
     done: dict[str, Any] = {}
+    overtaken = []
     for name in _tables(spark, request):
         table = LakeTable(spark, request.table(*name.split("/")))
         if not table.exists():
             continue
-        done[name] = {"rewritten": 0}
-        if name == "sessions" and table.layout() == 1:
-            done[name]["rewritten"] = rewrite(table, check_lock)
-            # earlier versions of Baton kept Spark's checkpoints there
-            remove(spark, request.table("_checkpoints"))
-        done[name]["compacted"] = _compact(spark, table, CLUSTERED.get(name), check_lock)
-        _vacuum(spark, table, keep_days, check_lock)
+        done[name] = {"rewritten": 0, "compacted": 0}
+        try:
+            if name == "sessions" and table.layout() == 1:
+                done[name]["rewritten"] = rewrite(table, check_lock)
+                # earlier versions of Baton kept Spark's checkpoints there
+                remove(spark, request.table("_checkpoints"))
+            if name != COMPACTED_BY_REPORTS:
+                compact = functools.partial(_compact, spark, table, CLUSTERED.get(name), check_lock)
+                done[name]["compacted"] = retry_overtaken(compact)
+            _vacuum(spark, table, keep_days, check_lock)
+        except Overtaken:
+            overtaken.append(name)
         done[name]["version"] = table.version()
+    if overtaken:
+        raise Overtaken(f"other jobs kept committing first to {', '.join(overtaken)}; the rest is maintained")
     return {"keep_days": keep_days, "tables": done}
 
 
@@ -141,7 +155,10 @@ def _newest_note(table: LakeTable, group: str) -> Any:
 
 
 def _compact(spark: SparkSession, table: LakeTable, key: str | None, check_lock: CheckLock) -> int:
-    """Compacts what needs it; returns the number of partitions."""
+    """Compacts what needs it; returns the number of partitions.
+
+    Raises Overtaken if `reports` has replaced what was being compacted, or somebody else has.
+    """
     chosen = partitions_to_compact(_parts(table))
     by = f" ZORDER BY (`{key}`)" if key else ""
     options = {
@@ -157,7 +174,7 @@ def _compact(spark: SparkSession, table: LakeTable, key: str | None, check_lock:
             try:
                 spark.sql(f"OPTIMIZE {table.sql_name}{where}{by}")
             except Exception as error:
-                raise_if_overtaken(error)  # by a run of `maintain` in another group
+                raise_if_overtaken(error)
                 raise
     return len(chosen)
 

@@ -53,6 +53,7 @@ NARROW: Final = (
     "id",
     "stream",
     "first_offset",
+    "opened_at",
     "fragments",
     "bytes",
     "topic_partition",
@@ -60,7 +61,7 @@ NARROW: Final = (
     "day",
 )
 NARROW_SCHEMA: Final = (
-    "id STRING, stream BIGINT, first_offset BIGINT, fragments BIGINT, bytes BIGINT, "
+    "id STRING, stream BIGINT, first_offset BIGINT, opened_at BIGINT, fragments BIGINT, bytes BIGINT, "
     "topic_partition INT, topic_offset BIGINT, day DATE"
 )
 _NARROW_ARROW: Final = pa.schema([_ARROW.field(name) for name in NARROW])

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import unquote
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as f
 
 from services.control.spark.delta import (
@@ -22,6 +22,8 @@ from services.control.spark.delta import (
     files_of,
     newest_snapshot,
     quoted,
+    raise_if_overtaken,
+    retry_overtaken,
 )
 from services.control.spark.driver.run_lock import CheckLock
 from services.control.spark.lake.table import NO_VECTORS, LakeTable
@@ -102,16 +104,9 @@ class State:
         """Adds a batch to each part in one commit. Repeating it is a no-op, also by another driver."""
         parts = hashlib.blake2b("\n".join(sorted(rows)).encode(), digest_size=6).hexdigest()
         lineage = next(iter(batches.values())).lineage
-        written = self._in_partitions(rows, batches)
-        self._check_lock()
-        (
-            written.write.format("delta")
-            .mode("append")
-            .option("txnAppId", f"baton-reports-{lineage}-{parts}")
-            .option("txnVersion", next(iter(batches.values())).version)
-            .save(self._path)
-        )
-        self._listed = None
+        writer = self._in_partitions(rows, batches).write.format("delta").mode("append")
+        writer = writer.option("txnAppId", f"baton-reports-{lineage}-{parts}")
+        self._save(writer.option("txnVersion", next(iter(batches.values())).version))
 
     def replace(
         self, rows: Mapping[str, DataFrame], batches: Mapping[str, Batch], *, all_parts: bool
@@ -154,8 +149,23 @@ class State:
         return self._spark.read.schema(columns).option("basePath", self._path).parquet(*paths)
 
     def _overwrite(self, rows: DataFrame, where: str) -> None:
-        self._check_lock()
-        rows.write.format("delta").mode("overwrite").option("replaceWhere", where).save(self._path)
+        self._save(rows.write.format("delta").mode("overwrite").option("replaceWhere", where))
+
+    def _save(self, writer: DataFrameWriter) -> None:
+        """Commits, and again if another job has committed first: `maintain`, or `reports` of another group.
+
+        Neither changes this group's rows, and no other run of the group can have the lock, so the rows hold.
+        """
+
+        def save() -> None:
+            self._check_lock()
+            try:
+                writer.save(self._path)
+            except Exception as error:
+                raise_if_overtaken(error)
+                raise
+
+        retry_overtaken(save)
         self._listed = None
 
     def _in_partitions(self, rows: Mapping[str, DataFrame], batches: Mapping[str, Batch]) -> DataFrame:

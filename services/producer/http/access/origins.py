@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from services.producer.http.protocol.answers import Pairs
 from shared.errors import BatonError
+from shared.server.answers import Pairs
 
 ANY = "*"
 _ORIGIN = re.compile(r"(null|[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?)")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -11,10 +12,10 @@ from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.fold import Fold
 from services.consumer.core.sessions.seam import Seam
-from shared.model.start import Cut, reaching_cuts
+from shared.model.start import Cut, GroupStart, cuts_of, reaching_cuts
 from tests import following
 from tests.effort import effort
-from tests.following import chain_difference
+from tests.following import LENGTH, chain_difference
 from tests.logs import is_found
 
 SEEDS = effort(500)
@@ -23,7 +24,8 @@ Patch = pytest.MonkeyPatch
 
 def test_every_fragment_stands_in_exactly_one_current_session() -> None:
     """Of three groups, each follows the one before with other settings, from a start that its head allows.
-    Owners crash and move at any commit, the first one included; the followed groups go on meanwhile."""
+    Owners crash and move at any commit, the first one included; the followed groups go on meanwhile. In half
+    of the chains the log is made anew on the way."""
     assert [text for seed in range(SEEDS) if (text := chain_difference(seed))] == []
 
 
@@ -105,6 +107,37 @@ def forget_that_parked_sessions_are_open(patch: Patch) -> None:
     )
 
 
+def cover_by_a_log_that_is_gone(patch: Patch) -> None:
+    """Sessions of the log before cover offsets of the one that was made anew."""
+    patch.setattr(following, "reaching_cuts", cuts_of)
+
+
+def cut_a_log_that_is_gone(patch: Patch) -> None:
+    """Starts on the log that was made anew cut the sessions of the one before."""
+
+    def wrong(chain: Sequence[GroupStart], stream: int) -> list[Cut]:
+        found = cuts_of(chain, stream)
+        lowest = itertools.accumulate((LENGTH if cut.below is None else cut.below for cut in found), min)
+        return [cut._replace(below=below) for cut, below in zip(found, lowest, strict=True)]
+
+    patch.setattr(following, "cuts_of", wrong)
+
+
+def take_a_log_made_anew_for_the_same(patch: Patch) -> None:
+    """Null counts as the beginning of the log, below which nothing of the followed group is current."""
+    patch.setattr(
+        following,
+        "cuts_of",
+        lambda chain, stream: [cut._replace(below=cut.below or 0) for cut in cuts_of(chain, stream)],
+    )
+
+
+def forget_which_log_a_session_is_of(patch: Patch) -> None:
+    """Offsets alone decide what is current."""
+    holds = Cut.holds
+    patch.setattr(Cut, "holds", lambda self, first_offset, log=0: holds(self, first_offset, self.log))
+
+
 FAULTS: list[Callable[[Patch], None]] = [
     cover_nothing,
     cover_by_the_nearest_alone,
@@ -114,6 +147,10 @@ FAULTS: list[Callable[[Patch], None]] = [
     commit_without_what_is_covered,
     start_above_what_is_open,
     forget_that_parked_sessions_are_open,
+    cover_by_a_log_that_is_gone,
+    cut_a_log_that_is_gone,
+    take_a_log_made_anew_for_the_same,
+    forget_which_log_a_session_is_of,
 ]
 
 

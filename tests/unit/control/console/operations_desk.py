@@ -50,7 +50,8 @@ class OperationsDesk:
 
 async def desk_with(members: str = "ab", access: Access | None = None, token: str = "") -> OperationsDesk:
     """A desk over a group of six streams."""
-    world, feed = OperatorsWorld(members=members), EventFeed()
+    feed = EventFeed()
+    world = OperatorsWorld(members=members, movements=feed.movements)
     feed.begin(0)
     feed.mark_current()
     await world.look()

@@ -23,6 +23,7 @@ def stream_row(stream: int, owner: str | None = "m0", *, lag: int = 0, status: s
         lag=lag,
         lag_ms=0,
         rate=1.5,
+        read_rate=1.25,
         safe_offset=90,
         open_sessions=7,
         state_bytes=700,

@@ -54,9 +54,22 @@ async def test_the_likely_pause_is_the_median_of_recent_handovers(desk: Operatio
         desk.handed_over(stream, "b", pause_ms)
     after = await desk.get(DRAIN)
 
-    assert "no recent handover says how long" in before.text
+    assert "no handover of the last hour says how long" in before.text
     assert "would likely stand still for about 90 ms ;" in after.text
     assert "90 ms longest recently 700 ms" in after.text
+    assert "All of it, likely 90 ms" in after.text
+
+
+async def test_a_move_from_a_silent_owner_claims_no_number_of_sessions(desk: OperationsDesk) -> None:
+    """Not known is not 0: neither in the sentence nor in the table."""
+    stream = desk.world.group.view.streams_of("a")[0]
+    desk.world.group.silent.add("a")
+    await desk.world.look()
+    page = await desk.get(f"/console/actions/move?stream={stream}&to=b")
+
+    assert "with their open sessions (how many is not known)" in page.text
+    assert "0 open sessions" not in page.text
+    assert "Open sessions Bytes" in page.text
 
 
 async def test_draining_the_last_member_is_warned_of() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -200,7 +202,25 @@ async def test_the_form_shows_the_same_run_as_calls(desk: RunsDesk) -> None:
 
     assert "baton run lake -p accept_loss=1 --wait" in page.text
     assert """-d '{"accept_loss": 1}'""" in page.text
-    assert page.form("/console/jobs/lake/runs") == {"group": "default", "job": "lake"}
+    form = page.form("/console/jobs/lake/runs")
+    assert form is not None
+    assert len(form.pop("key")) == 16
+    assert form == {"group": "default", "job": "lake"}
+
+
+async def test_a_form_that_is_sent_twice_starts_one_run(desk: RunsDesk) -> None:
+    """A double click leads to the run twice; another form is another request."""
+    pages = [await page_at(desk.http, "/console/actions/run?job=lake") for _ in range(2)]
+    first, second = (page.form("/console/jobs/lake/runs") for page in pages)
+    assert first is not None
+    assert second is not None
+    send = functools.partial(posted, desk.http, "/console/jobs/lake/runs")
+    answers = await asyncio.gather(*(send(**first) for _ in range(3)))
+    refused_at, refusal = await send(**second)
+
+    assert [place for place, _ in answers] == ["/console/runs/r0"] * 3
+    assert len(desk.runs.known) == len(desk.events) == 1
+    assert (refused_at, refusal.status) == ("", 409)
 
 
 async def test_results_of_runs_are_json(desk: RunsDesk) -> None:

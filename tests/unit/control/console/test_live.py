@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.control.core.recent_events import KEPT
 from services.control.http.console.live import MOST_VIEWERS, LiveHub, Painter, TooManyViewers
 from services.control.http.console.scene import Scene
 from services.control.live.feed import EventFeed
@@ -114,6 +115,27 @@ async def test_a_new_viewer_learns_where_it_stands_and_sees_the_next_event() -> 
     world.happen(1)
     assert (await next_with(viewer, b"event")).startswith(b"id: 1\n")
     await viewer.aclose()
+
+
+async def test_events_of_other_groups_move_a_viewer_on() -> None:
+    """A quiet group beside a busy one: its viewer comes back with an id that control still knows."""
+    world = World()
+    viewer = world.hub.follow("g", "lag", [], None)
+    await next_with(viewer, b"reading")
+    other = encode_event(Event(at=1, group="other", kind="join", member="m9"))
+    last = -1
+    for lag in (1, 2, 3):
+        world.feed.receive((number, other) for number in range(last + 1, last + KEPT))
+        last += KEPT - 1
+        world.rows = [stream_row(0, lag=lag)]
+        async with asyncio.timeout(30):
+            while b"id: %d\nevent: reading" % last not in (message := await anext(viewer)):
+                assert b"gone" not in message
+    await viewer.aclose()
+    world.happen(last + 1)
+    again = world.hub.follow("g", "lag", [], last)
+    assert (await next_with(again, b"event")).startswith(b"id: %d\n" % (last + 1))
+    await again.aclose()
 
 
 async def test_a_slow_viewer_gets_the_whole_instead_of_what_it_missed() -> None:

@@ -8,16 +8,20 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.control.core.recent_events import EventFilter, RecentEvents, StoredEvent
-from services.control.http.console.movements import (
+from services.control.core.likely import Likely, likely
+from services.control.core.movements import (
     HOUR_MS,
+    LONGEST_MS,
     by_cause,
     chosen,
     counts_of,
     handed_over,
     members_of,
     movements,
+    older_than,
 )
+from services.control.core.recent_events import EventFilter, RecentEvents, StoredEvent
+from services.control.http.console.overview import moved_words
 from services.control.http.console.pauses import (
     BOTTOM,
     LABEL,
@@ -76,7 +80,63 @@ def test_a_claim_alone_is_a_take_over() -> None:
     """Nobody gave the stream: it had no owner, or nothing is known of that yet."""
     counts = counts_of(movements(stored(claim(1, 3, warm=False), handover(2, 4))))
     assert (counts.handovers, counts.warm, counts.taken_over) == (1, 1, 1)
-    assert (counts.median_ms, counts.sessions, counts.bytes) == (44.0, 10, 500)
+    assert (counts.handover_pauses.median_ms, counts.sessions, counts.bytes) == (44.0, 10, 500)
+
+
+def test_the_first_claim_of_a_new_stream_takes_nothing_over() -> None:
+    """Nobody had owned it, so there was nothing to replay either; all filters but `any` leave it out."""
+    (first,) = moves = movements(stored(claim(1, 3, epoch=1, warm=False)))
+    counts = counts_of(moves)
+
+    assert (counts.handovers, counts.taken_over) == (0, 0)
+    assert (first.is_first, first.is_takeover, first.is_warm) == (True, False, None)
+    assert moved_words(counts) == ""
+    found = [
+        chosen(moves, since_ms=None, stream=None, member="", kind=kind)
+        for kind in ("", "handover", "take-over")
+    ]
+    assert [len(one) for one in found] == [1, 0, 0]
+
+
+def test_take_overs_say_nothing_of_what_a_handover_costs() -> None:
+    """They wait for the end of a session: their pauses stand apart, however many they are."""
+    hour = [handover(n, n) for n in range(3)] + [takeover(10 + n, n, epoch=9) for n in range(6)]
+    moves = movements(stored(*hour))
+    counts = counts_of(moves)
+    chart = pause_chart(moves, counts, HOUR_MS, HOUR_MS)
+    assert chart is not None
+
+    assert (counts.handover_pauses.median_ms, counts.handover_pauses.longest_ms) == (41.0, 42.0)
+    assert (counts.takeover_pauses.median_ms, counts.takeover_pauses.longest_ms) == (1_200.0, 1_200.0)
+    assert moved_words(counts) == "3 handovers, all warm, median pause 41 ms, 6 taken over"
+    assert (len(chart.points), chart.of, chart.quantiles[-1].text) == (9, "3 handovers", "median 41 ms")
+    assert likely(moves, 2, HOUR_MS).pause_ms == 41.0
+
+
+def test_without_a_handover_the_distribution_is_that_of_the_take_overs() -> None:
+    """The filter for take-overs has its chart, and nothing is said of handovers."""
+    moves = movements(stored(takeover(1, 1), takeover(2, 2)))
+    chart = pause_chart(moves, counts_of(moves), HOUR_MS, None)
+    assert chart is not None
+
+    assert (chart.of, chart.quantiles[-1].text) == ("2 take-overs", "median 1.20 s")
+    assert moved_words(counts_of(moves)) == "2 taken over"
+    assert likely(moves, 2, HOUR_MS) == Likely()
+
+
+def test_what_is_likely_rests_on_the_last_hour() -> None:
+    """A pause is the median; the whole takes one handover and, for each further one, a step of the past."""
+    old = handover(0, 9)
+    hour = [msgspec.structs.replace(handover(HOUR_MS + 500 * n, n, epoch=3), copy_ms=200.0) for n in range(5)]
+    now_ms = HOUR_MS + 10_000
+
+    assert likely(movements(stored(old)), 1, now_ms) == Likely()
+    assert likely(movements(stored(old, *hour)), 0, now_ms) == Likely()
+    assert likely(movements(stored(old, *hour)), 1, now_ms) == Likely(
+        pause_ms=42.0, longest_pause_ms=44.0, length_ms=242.0
+    )
+    assert likely(movements(stored(old, *hour)), 4, now_ms).length_ms == 242.0 + 3 * 500
+    assert likely(movements(stored(hour[0])), 4, now_ms).length_ms is None
 
 
 def test_a_take_over_is_shown_beside_the_handovers() -> None:
@@ -90,7 +150,9 @@ def test_a_take_over_is_shown_beside_the_handovers() -> None:
         (3, False, "m0"),
     ]
     assert (counts.handovers, counts.warm, counts.taken_over) == (1, 1, 1)
-    assert (counts.median_ms, counts.longest_ms, counts.sessions, counts.bytes) == (622.0, 1_200.0, 17, 800)
+    assert (counts.handover_pauses.median_ms, counts.handover_pauses.longest_ms) == (44.0, 44.0)
+    assert counts.takeover_pauses.median_ms == 1_200.0
+    assert (counts.sessions, counts.bytes) == (17, 800)
     assert chart is not None
     assert [is_warm for _, _, is_warm in chart.points] == [True, False]
 
@@ -125,12 +187,12 @@ def chart_of(pauses_ms: list[float]) -> PauseChart:
 def test_no_more_than_a_hundredth_of_the_pauses_is_longer_than_the_p99(pauses_ms: list[float]) -> None:
     """It is one of them, between the median and the longest."""
     events = [msgspec.structs.replace(handover(n, n), pause_ms=ms) for n, ms in enumerate(pauses_ms)]
-    counts = counts_of(movements(stored(*events)))
+    pauses = counts_of(movements(stored(*events))).handover_pauses
 
-    assert counts.median_ms is not None
-    assert counts.p99_ms in pauses_ms
-    assert counts.median_ms <= counts.p99_ms <= max(pauses_ms) == counts.longest_ms
-    assert sum(ms > counts.p99_ms for ms in pauses_ms) <= len(pauses_ms) / 100
+    assert pauses.median_ms is not None
+    assert pauses.p99_ms in pauses_ms
+    assert pauses.median_ms <= pauses.p99_ms <= max(pauses_ms) == pauses.longest_ms
+    assert sum(ms > pauses.p99_ms for ms in pauses_ms) <= len(pauses_ms) / 100
 
 
 @given(st.lists(st.floats(0, 1e7), min_size=1, max_size=300))
@@ -221,6 +283,38 @@ def test_filters_leave_what_matches_all_of_them() -> None:
     assert streams(kind="take-over") == [2]
     assert streams(kind="handover", stream=1, member="m1") == [1]
     assert members_of(moves) == ["m0", "m1"]
+
+
+def test_older_movements_follow_the_last_one_of_a_page() -> None:
+    """By the id of its event, so that new ones shift nothing; an id that is gone begins anew."""
+    moves = movements(stored(*(handover(1_000 * n, n) for n in range(5))))
+
+    assert [move.stream for move in older_than(moves, None)] == [4, 3, 2, 1, 0]
+    assert [move.stream for move in older_than(moves, 3)] == [2, 1, 0]
+    assert older_than(moves, 0) == []
+    assert len(older_than(moves, 77)) == 5
+
+
+def test_a_handover_names_the_drain_or_move_that_it_is_part_of() -> None:
+    """By donor, or by stream and recipient, once it has begun; not what merely came later, nor a cancel."""
+
+    def action(at: int, what: str, operation: str, **about: object) -> Event:
+        return Event(at=at, group="g", kind="action", what=what, operation=operation, **about)  # type: ignore[arg-type]
+
+    moves = movements(
+        stored(
+            handover(1_000, 1),
+            action(10_000, "drain m0", "d1", member="m0"),
+            action(11_000, "cancel drain m0", "d1", member="m0"),
+            handover(12_000, 2, epoch=3),
+            action(20_000, "move 3 to m1", "v1", stream=3, target="m1"),
+            handover(21_000, 3, epoch=3),
+            takeover(22_000, 4, epoch=3),
+            handover(12_000 + LONGEST_MS, 5, epoch=3),
+        )
+    )
+
+    assert {move.stream: move.operation for move in moves} == {1: "", 2: "d1", 3: "v1", 4: "", 5: ""}
 
 
 def test_an_hour_chart_marks_the_handovers_of_its_hour() -> None:

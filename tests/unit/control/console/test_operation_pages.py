@@ -28,16 +28,27 @@ async def test_a_confirmed_dry_run_becomes_the_operation_and_is_followed(desk: O
     await desk.world.look()
     desk.handed_over(desk.world.operations.all()[0].moves[0].stream, "b", 43.0)
     half = await desk.get(place)
+    half_answer = (await desk.http.get(place.removeprefix("/console"))).json()
     while not desk.world.operations.all()[0].has_ended:
         desk.world.group.act(streams=1)
         await desk.world.look()
     done = await desk.get(place)
+    done_answer = (await desk.http.get(place.removeprefix("/console"))).json()
 
     assert answer.status == 303
     assert desk.world.drain.asked[0][0] == "a"
     assert "0 of 3 streams have moved. It waits:" in begun.text
     assert "1 of 3 streams have moved, all warm. It waits: stream" in half.text
     assert "moved, warm 10 43 ms" in half.text
+    answer_then = half_answer["progress"]
+    assert [one["stream"] for one in answer_then] == [one["stream"] for one in half_answer["moves"]]
+    assert (answer_then[0]["state"], answer_then[0]["warm"], answer_then[0]["pause_ms"]) == (
+        "moved",
+        True,
+        43.0,
+    )
+    assert [one["state"] for one in answer_then[1:]] == ["waiting", "waiting"]
+    assert [one["state"] for one in done_answer["progress"]] == ["moved"] * 3
     assert half.values("div", "aria-valuenow") == ["33"]
     assert "Drain a: done" in done.text
     assert "3 of 3 streams have moved" in done.text

@@ -147,5 +147,17 @@ def test_a_log_is_drawn_in_proportion(first: int, past: int, replay: int, lag: i
     assert drawn.marks[-1].offset == first + past + replay + lag
     if replay and lag:
         share = replay / (replay + lag)
-        assert abs(widths.get("replay", 0) - share * (100 - PAST)) <= 0.02
-    assert set(widths) <= {"past", *(["replay"] if replay else []), *(["lag"] if lag else [])}
+        assert abs(widths.get("replay", 0) - share * (100 - PAST * bool(past))) <= 0.02
+    assert set(widths) <= {name for name, n in (("past", past), ("replay", replay), ("lag", lag)) if n}
+
+
+def test_a_log_without_a_past_is_all_replay_and_lag() -> None:
+    """Nothing is accounted for yet: first and safe offset are one mark."""
+    drawn = log_drawing(0, 0, 50, 100)
+
+    assert [(part.name, part.width) for part in drawn.parts] == [("replay", 50.0), ("lag", 50.0)]
+    assert [(mark.name, mark.x) for mark in drawn.marks] == [
+        ("first and safe offset", 0.0),
+        ("position", 50.0),
+        ("end", 100.0),
+    ]

@@ -31,6 +31,15 @@ def test_in_a_folder_each_job_of_a_group_has_a_lock() -> None:
     assert len(locks) == 4
 
 
+def test_one_run_maintains_the_tables_of_all_groups() -> None:
+    """They are the same tables, and `lake` and `reports` may write to them meanwhile."""
+    runs = [request("maintain", "/lake", group) for group in ("a", "b")]
+    others = [request(job, "/lake", "a") for job in ("lake", "reports", "audit")]
+
+    assert len({run.lock for run in runs}) == 1
+    assert not {run.lock for run in runs} & {run.lock for run in others}
+
+
 def test_on_an_object_store_one_run_writes_at_a_time() -> None:
     """Only the audit, which writes nothing, needs no more than its own lock."""
     locks = {request(job, "s3a://b/lake", group).lock for job in ("lake", "reports") for group in ("a", "b")}

@@ -27,13 +27,17 @@
     setText($("[data-live=footer]"), text);
     const strip = $("#strip");
     strip.hidden = !isStale && !(isPaused() && changes);
-    if (isStale) setText(strip, `No word from control for ${Math.round(seconds)} s. You see what it said then.`);
-    else if (isPaused()) setText(strip, `Paused. ${changes} ${changes === 1 ? "change waits" : "changes wait"}.`);
+    const words = $("span", strip);
+    $("button", strip).hidden = !isPaused();
+    if (isStale) setText(words, `No word from control for ${Math.round(seconds)} s. You see what it said then. Trying again.`);
+    else if (isPaused()) setText(words, `Paused. ${changes} ${changes === 1 ? "change waits" : "changes wait"}.`);
   }
 
   // ---- readings ----
+  let seen = null; // the id of the last event, where a new connection goes on
   function heard(detail) {
     const reading = JSON.parse(detail.data);
+    seen = detail.id || seen;
     heardAt = performance.now();
     staleMs = reading.stale_ms;
     if (!isPaused()) return apply(reading);
@@ -81,7 +85,7 @@
   }
 
   // rows never change places by themselves: what has moved since is counted, and shown on demand
-  const newer = new Map(); // what moved -> when this page heard of it first
+  const newer = new Map(); // what moved -> when this page heard of it last: each is reported twice
   function showNewer() {
     for (const button of all("[data-newer]")) {
       button.hidden = !newer.size;
@@ -90,9 +94,9 @@
   }
   function moved({ detail }) {
     const event = JSON.parse(detail.data);
+    seen = detail.id || seen;
     if (!["claim", "handover", "takeover"].includes(event.kind)) return;
-    const move = `${event.stream} ${event.epoch}`; // two events report each
-    if (!newer.has(move)) newer.set(move, performance.now());
+    newer.set(`${event.stream} ${event.epoch}`, performance.now());
     showNewer();
   }
   // what was heard of while the page was being read may be missing in it
@@ -123,8 +127,10 @@
   const RETRY_MS = 5000;
   let isFollowing = false;
   function follow() {
-    if (!isFollowing && !document.hidden)
-      htmx.ajax("GET", feed.getAttribute("hx-sse:connect"), { source: feed, swap: "none" })?.catch?.(() => {});
+    if (isFollowing || document.hidden) return;
+    const place = new URL(feed.getAttribute("hx-sse:connect"), location.href);
+    if (seen !== null) place.searchParams.set("after", seen);
+    htmx.ajax("GET", place.pathname + place.search, { source: feed, swap: "none" })?.catch?.(() => {});
   }
 
   if (feed) {
@@ -133,10 +139,12 @@
     setInterval(follow, RETRY_MS);
     feed.addEventListener("reading", (event) => heard(event.detail));
     feed.addEventListener("event", moved);
+    feed.addEventListener("gone", readAgain); // control no longer knows what this page has missed
     // the login has expired: the page leads to it
     feed.addEventListener("htmx:sse:error", ({ detail }) => detail.status === 401 && location.reload());
     $("#pause-switch").hidden = false;
     $("#pause-switch").addEventListener("click", togglePause);
+    $("#strip button").addEventListener("click", () => $("#pause-switch").click());
     setInterval(showAge, 200);
   }
 

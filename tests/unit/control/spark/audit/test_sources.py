@@ -37,18 +37,18 @@ def read_from(first: int, gap: int = -1, stream: int = 3, kind: str = LOG_READ) 
         (30, [read_from(10)], 0),
         (30, [read_from(10, gap=31)], 0),
         # the reading began later, or jumped to a beginning of that time
-        (30, [read_from(30)], 1),
-        (30, [read_from(10, gap=25)], 1),
-        (30, [read_from(10), read_from(10, gap=25)], 1),
+        (30, [read_from(30)], 20),
+        (30, [read_from(10, gap=25)], 20),
+        (30, [read_from(10), read_from(10, gap=25)], 20),
         # nothing was read, or only others were
-        (60, [], 1),
-        (30, [read_from(10, stream=4), read_from(10, kind=TOPIC_READ)], 1),
+        (60, [], 40),
+        (30, [read_from(10, stream=4), read_from(10, kind=TOPIC_READ)], 20),
     ],
 )
 def test_a_loss_is_noticed(
     monkeypatch: pytest.MonkeyPatch, begins: int, reports: list[Report], lost: int
 ) -> None:
-    """A gap above the beginning is one of transactions."""
+    """With the number of offsets that went. A gap above the beginning is one of transactions."""
     monkeypatch.setattr(sources, "offsets", lambda *_: {LOG: begins})
     source = Source(start={LOG: START}, end={LOG: END}, numbers={LOG: 3}, kind=LOG_READ)
     nothing: Any = None
@@ -58,4 +58,21 @@ def test_a_loss_is_noticed(
 
     request: Any = Request()
 
-    assert source.count_lost(nothing, request, reports) == lost
+    assert source.lost(nothing, request, reports) == lost
+
+
+def test_a_source_that_starts_ahead_leaves_out_what_goes_next() -> None:
+    """In all partitions, at least a hundredth of each, and at most half."""
+    other, quiet, empty = ("fragments.0004", 0), ("fragments.0005", 0), ("fragments.0006", 0)
+    source = Source(
+        start={LOG: START, other: 0, quiet: 7, empty: 3},
+        end={LOG: END, other: 5_000, quiet: 10, empty: 3},
+        numbers={LOG: 3, other: 4, quiet: 5, empty: 6},
+        kind=LOG_READ,
+    )
+
+    ahead = source.ahead(10)
+
+    assert ahead.start == {LOG: 20, other: 50, quiet: 9, empty: 3}
+    assert (ahead.end, ahead.skipped) == (source.end, 10 + 50 + 2)
+    assert source.ahead(0) == source

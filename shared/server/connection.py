@@ -14,14 +14,14 @@ from typing import Any, cast
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from services.producer.http.face import Face
-from services.producer.http.protocol.answers import Pairs
-from services.producer.http.protocol.bounds import Bounds
-from services.producer.http.protocol.exchange import Exchange, Head
-from services.producer.http.protocol.outlet import Outlet
-from services.producer.http.protocol.patience import Awaited, Patience
-from services.producer.http.protocol.queue import RequestQueue
-from services.producer.http.protocol.reader import MAX_HEADER_BYTES, HeadersTooLarge, Malformed, RequestReader
+from shared.server.answers import Pairs
+from shared.server.bounds import Bounds
+from shared.server.exchange import Exchange, Head
+from shared.server.face import Face
+from shared.server.outlet import Outlet
+from shared.server.patience import Awaited, Patience
+from shared.server.queue import RequestQueue
+from shared.server.reader import MAX_HEADER_BYTES, HeadersTooLarge, Malformed, RequestReader
 from shared.service.http import problem
 
 
@@ -49,7 +49,7 @@ class HttpConnection(asyncio.Protocol):
         self._reader = RequestReader(self)
         loop = _loop or asyncio.get_running_loop()
         self._patience = Patience(bounds, config.timeout_keep_alive, loop, self._on_late)
-        self.requests = RequestQueue(face.door.inflight)
+        self.requests = RequestQueue(face.inflight)
         self.outlet: Outlet = cast(Outlet, None)
         self._is_excess = self._is_feeding = False
         self._reads = True

@@ -10,7 +10,7 @@ import enum
 import math
 from collections.abc import Callable
 
-from services.producer.http.protocol.bounds import Bounds
+from shared.server.bounds import Bounds
 
 
 class Awaited(enum.Enum):

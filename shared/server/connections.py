@@ -8,13 +8,18 @@ clients that stay connected cannot occupy the reserve. Made by `__main__.py`, us
 
 from __future__ import annotations
 
+import logging
+import resource
 import sys
 from collections.abc import Callable, Hashable
 
 WATCHING = frozenset({"/livez", "/readyz", "/metrics", "/status"})
 """The paths that are answered beyond the bound."""
+OTHER_FILES = 100
+"""Open files that connections leave to the rest of the process, e.g. to reconnect to Kafka."""
 RESERVE = 100
 """So many newer connections displace one that still waits for its answer: 10,000 a second do after 10 ms."""
+logger = logging.getLogger(__name__)
 
 
 class Connections:
@@ -57,3 +62,14 @@ class Reserve:
     def discard(self, connection: Hashable) -> None:
         """Removes a connection, if it is still here."""
         self._open.pop(connection, None)
+
+
+def possible_connections(configured: int, listeners: int) -> int:
+    """The configured number, or what the limit of open files allows besides the reserve of each listener."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    left = files - OTHER_FILES - RESERVE * listeners
+    possible = configured if files == resource.RLIM_INFINITY else max(1, left)
+    if possible < configured:
+        fields = {"possible": possible, "configured": configured, "open_files": files}
+        logger.info("fewer connections than configured", extra=fields)
+    return min(configured, possible)

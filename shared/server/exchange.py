@@ -14,8 +14,8 @@ from typing import Protocol
 
 from fastapi import Response
 
-from services.producer.http.protocol.answers import Pairs
-from services.producer.http.protocol.outlet import Outlet
+from shared.server.answers import Pairs
+from shared.server.outlet import Outlet
 
 
 class Head:

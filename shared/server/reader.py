@@ -6,16 +6,16 @@ offers h2c with every request). Used by `connection.py`.
 
 from __future__ import annotations
 
+import functools
 import urllib.parse
 from typing import Protocol
 
 import httptools
 
-from services.producer.http.protocol.exchange import Head
+from shared.server.exchange import Head
 
 MAX_HEADER_BYTES = 32 * 1024
 """For a request line with its headers; browsers send all cookies of a site with a beacon."""
-_FRAGMENTS = ("/fragments", b"")
 _UPGRADE = (b"upgrade", b"connection", b"http2-settings")
 
 
@@ -185,10 +185,10 @@ class RequestReader:
                 offset = another.args[0]
 
 
+@functools.lru_cache(256)
 def _parsed(target: bytes) -> tuple[str, bytes]:
     """The decoded path, and the query. Raises what httptools and `decode` raise."""
-    if target == b"/fragments":  # as most are
-        return _FRAGMENTS
+    # most requests of a service have one of a few targets
     url = httptools.parse_url(target)
     path = url.path.decode("ascii")
     return urllib.parse.unquote(path) if "%" in path else path, url.query or b""

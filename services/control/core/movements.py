@@ -1,10 +1,13 @@
-"""The time line of streams that changed owner: handovers, and take-overs after a death. Pure."""
+"""The time line of streams that changed owner: handovers, take-overs after a death, and first claims.
+
+Pure. The console draws it, and `forecasts.py` says from it how long the next moves are likely to take.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
@@ -15,6 +18,12 @@ Kind = Literal["", "handover", "take-over"]
 """Which movements to show; "" means all."""
 MOVED = frozenset({"claim", "handover", "takeover"})
 """Kinds of events that report a movement."""
+READ = MOVED | {"action"}
+"""Kinds of events from which movements and their operations are known."""
+SKEW_MS = 5_000
+"""How far the clocks of control and of a member may be apart."""
+LONGEST_MS = 600_000
+"""A movement that comes so long after an operation has begun has another cause."""
 HOUR_MS = 3_600_000
 TOGETHER_MS = 5_000
 """Moves with the same cause belong together if no more than this lies between one and the next."""
@@ -24,13 +33,16 @@ TOGETHER_MS = 5_000
 class Movement:
     """A stream that got an owner. `source` is "" if nobody had owned it, or if that is not known.
 
-    `is_handover`: its owner gave it away; else another member took it over.
+    `is_handover`: its owner gave it away. `is_first`: nobody had owned it before, so there was nothing to go
+    on from, and nothing to replay. Otherwise a member took it over. `operation`: the drain or move that it is
+    part of; "" if it is part of none, or that is not known.
     """
 
     id: int
     at: int
     stream: int
     is_handover: bool
+    is_first: bool
     source: str
     target: str
     why: str
@@ -39,6 +51,12 @@ class Movement:
     copy_ms: float | None
     pause_ms: float | None
     is_warm: bool | None
+    operation: str = ""
+
+    @property
+    def is_takeover(self) -> bool:
+        """Whether a member took over what another one, or itself, had owned."""
+        return not self.is_handover and not self.is_first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,17 +94,28 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pauses:
+    """Some pauses in three numbers, None without any. `p99_ms`: 99 % of them are no longer."""
+
+    median_ms: float | None
+    p99_ms: float | None
+    longest_ms: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MovementCounts:
-    """Sums over movements; None is what no event reported. `p99_ms`: 99 % of the pauses are no longer."""
+    """Sums over movements; None is what no event reported.
+
+    The pauses stand apart: a handover takes milliseconds, a take-over waits for the end of a session.
+    """
 
     handovers: int
     warm: int
     taken_over: int
-    median_ms: float | None
-    p99_ms: float | None
-    longest_ms: float | None
-    sessions: int
-    bytes: int
+    handover_pauses: Pauses
+    takeover_pauses: Pauses
+    sessions: int | None
+    bytes: int | None
 
 
 def movements(events: Iterable[StoredEvent]) -> list[Movement]:
@@ -96,14 +125,22 @@ def movements(events: Iterable[StoredEvent]) -> list[Movement]:
     the other says more.
     """
     found: dict[tuple[int, int], Movement] = {}
+    begun: dict[object, list[Event]] = {}
     for stored in events:
         event = stored.event
+        if event.kind == "action" and event.operation and event.what.startswith(("drain ", "move ")):
+            begun.setdefault(event.member or (event.stream, event.target), []).append(event)
         if event.kind not in MOVED or event.stream is None:
             continue
         key = (event.stream, event.epoch if event.epoch is not None else -stored.id)
         if event.kind != "claim" or key not in found:
             found[key] = _movement(stored.id, event)
-    return sorted(found.values(), key=lambda move: (move.at, move.id), reverse=True)
+    known = list(found.values())
+    if begun:
+        known = [
+            replace(move, operation=one) if (one := _operation_of(move, begun)) else move for move in known
+        ]
+    return sorted(known, key=lambda move: (move.at, move.id), reverse=True)
 
 
 def chosen(
@@ -116,7 +153,7 @@ def chosen(
         if (since_ms is None or move.at >= since_ms)
         and stream in (None, move.stream)
         and member in ("", move.source, move.target)
-        and kind in ("", "handover" if move.is_handover else "take-over")
+        and (not kind or (move.is_handover if kind == "handover" else move.is_takeover))
     ]
 
 
@@ -137,6 +174,12 @@ def by_cause(moves: Sequence[Movement]) -> list[Cause]:
     return [Cause(why=group[0].why, moves=group) for group in causes]
 
 
+def older_than(moves: Sequence[Movement], event_id: int | None) -> Sequence[Movement]:
+    """The movements (newest first) after that of this event; all of them if it is None or not among them."""
+    place = next((n for n, move in enumerate(moves, 1) if move.id == event_id), 0)
+    return moves[place:]
+
+
 def handed_over(moves: Sequence[Movement], now_ms: int) -> list[Movement]:
     """The handovers of the last hour: the hour charts mark them."""
     return [move for move in moves if move.is_handover and move.at >= now_ms - HOUR_MS]
@@ -145,25 +188,51 @@ def handed_over(moves: Sequence[Movement], now_ms: int) -> list[Movement]:
 def counts_of(moves: Sequence[Movement]) -> MovementCounts:
     """The sums over the movements."""
     handed = [move for move in moves if move.is_handover]
-    pauses = sorted(move.pause_ms for move in moves if move.pause_ms is not None)
+    taken = [move for move in moves if move.is_takeover]
     return MovementCounts(
         handovers=len(handed),
         warm=sum(move.is_warm is True for move in handed),
-        taken_over=len(moves) - len(handed),
-        median_ms=median(pauses) if pauses else None,
-        p99_ms=pauses[math.ceil(0.99 * len(pauses)) - 1] if pauses else None,
-        longest_ms=pauses[-1] if pauses else None,
-        sessions=sum(move.sessions or 0 for move in moves),
-        bytes=sum(move.bytes or 0 for move in moves),
+        taken_over=len(taken),
+        handover_pauses=_pauses_of(handed),
+        takeover_pauses=_pauses_of(taken),
+        sessions=_sum(move.sessions for move in moves),
+        bytes=_sum(move.bytes for move in moves),
+    )
+
+
+def _pauses_of(moves: Iterable[Movement]) -> Pauses:
+    pauses = sorted(move.pause_ms for move in moves if move.pause_ms is not None)
+    if not pauses:
+        return Pauses(median_ms=None, p99_ms=None, longest_ms=None)
+    p99_ms = pauses[math.ceil(0.99 * len(pauses)) - 1]
+    return Pauses(median_ms=median(pauses), p99_ms=p99_ms, longest_ms=pauses[-1])
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    """The sum of what is known; None if there is something, but nothing is known of it."""
+    every = list(numbers)
+    known = [number for number in every if number is not None]
+    return sum(known) if known or not every else None
+
+
+def _operation_of(move: Movement, begun: Mapping[object, Sequence[Event]]) -> str:
+    """The last drain of its donor, or move of the stream to its recipient, that had begun by then."""
+    if not move.is_handover:
+        return ""
+    actions = [*begun.get(move.source, ()), *begun.get((move.stream, move.target), ())]
+    return next(
+        (one.operation for one in reversed(actions) if -SKEW_MS <= move.at - one.at <= LONGEST_MS), ""
     )
 
 
 def _movement(event_id: int, event: Event) -> Movement:
+    is_first = event.kind == "claim" and event.epoch == 1
     return Movement(
         id=event_id,
         at=event.at,
         stream=event.stream if event.stream is not None else -1,
         is_handover=event.kind == "handover",
+        is_first=is_first,
         source=event.source,
         target=event.target or event.member,
         why=event.why,
@@ -171,5 +240,5 @@ def _movement(event_id: int, event: Event) -> Movement:
         bytes=event.bytes,
         copy_ms=event.copy_ms,
         pause_ms=event.pause_ms,
-        is_warm=event.warm,
+        is_warm=None if is_first else event.warm,
     )

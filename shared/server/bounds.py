@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from services.producer.http.protocol.connections import Connections, Reserve
+from shared.server.connections import Connections, Reserve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from services.producer.http.protocol.exchange import Exchange
+from shared.server.exchange import Exchange
 from shared.service.inflight import Inflight
 
 MAX_WAITING = 64

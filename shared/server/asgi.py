@@ -13,8 +13,8 @@ from collections.abc import Callable
 from fastapi import Response
 from starlette.types import ASGIApp, Message, Scope
 
-from services.producer.http.protocol.answers import CONTINUE
-from services.producer.http.protocol.exchange import Exchange, Head, Line
+from shared.server.answers import CONTINUE
+from shared.server.exchange import Exchange, Head, Line
 from shared.service.http import problem
 
 MAX_UNTAKEN_BYTES = 64 * 1024
