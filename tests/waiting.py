@@ -11,7 +11,7 @@ from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
-DEADLINE_S = 120.0
+DEADLINE_S = 300.0
 POLL_S = 0.03
 
 

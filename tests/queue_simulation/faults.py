@@ -110,6 +110,8 @@ FAULTS = (
         file=COMMANDS,
         text="return max(to, frontier) if is_skip else to",
         instead="return to",
+        is_rare=True,
+        seeds=5_000,
     ),
     _WorkersFault(
         name="a letter has the id of its place",

@@ -183,6 +183,7 @@ class Course:
 
     async def _purge(self) -> None:
         self.store.happened["purge"] += 1
+        self.ledger.is_purged = True
 
         async def purge(leasing: Leasing) -> None:
             await leasing.seek(Seek(tuple(await leasing.items.find("latest")), drop=True))
@@ -287,8 +288,9 @@ class Course:
         if all(self._most_attempts):
             often = [one for one in self.ledger.seen if one[1] > max(self._most_attempts)]
             self.wrong += [f"{place} has had attempt {attempt}" for place, attempt in often]
-        end = len(self.store.logs["q"].records)
-        await until(lambda: all(engine.next_offset >= end for engine in self._engines()))
+        log = self.store.logs["q"]
+        # commands may still be on their way, so ask for the end anew: states are equal only at the same offset
+        await until(lambda: {engine.next_offset for engine in self._engines()} == {len(log.records)})
         if len({encode_state(engine.state) for engine in self._engines()}) > 1:
             self.wrong.append("workers at the end of the log have different states")
         reference = self._folded("q")

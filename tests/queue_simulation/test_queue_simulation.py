@@ -15,7 +15,13 @@ from tests.queue_simulation.run import Tally, run, run_all
 from tests.simulation.planting import ROOT, PlantedFault, copy_tree, find
 
 SEEDS = 400
-WITHIN_S = 120.0
+WITHIN_S = 380.0
+RARE = [pytest.mark.soak, pytest.mark.timeout(WITHIN_S + 20)]
+
+
+def case(fault: PlantedFault) -> object:
+    """The fault as a test's parameter."""
+    return pytest.param(fault, id=fault.name, marks=RARE if fault.is_rare else ())
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +61,7 @@ def test_what_may_happen_happens(tally: Tally, what: str, at_least: int) -> None
     assert tally.happened[what] >= at_least
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", [case(fault) for fault in FAULTS])
 def test_the_simulation_finds_a_planted_fault(fault: PlantedFault, tmp_path: Path) -> None:
     """Within a bounded number of seeds a run breaks a promise."""
     copy_tree(tmp_path)
