@@ -289,7 +289,7 @@ class Course:
             often = [one for one in self.ledger.seen if one[1] > max(self._most_attempts)]
             self.wrong += [f"{place} has had attempt {attempt}" for place, attempt in often]
         log = self.store.logs["q"]
-        # commands may still be on their way: states are equal only at the same offset, so look for the end anew
+        # commands may still be on their way, and states are equal only at the same offset
         await until(lambda: {engine.next_offset for engine in self._engines()} == {len(log.records)})
         if len({encode_state(engine.state) for engine in self._engines()}) > 1:
             self.wrong.append("workers at the end of the log have different states")
