@@ -6,6 +6,7 @@ Control is the real one over a simulated cluster that changes 200 streams a seco
 from __future__ import annotations
 
 import httpx
+import pytest
 
 from agent.tests.pipeline import until
 from bench.console import MEMBERS, STREAMS
@@ -13,6 +14,8 @@ from tests.browser.baton import ANSWER_S
 from tests.browser.page import SIZES, Page
 
 OWNERSHIP = "/console/ownership"
+needs_time = pytest.mark.soak
+"""What is seen for four seconds is missed by a browser that gets no processor for as long."""
 SHOWN_MS = 4000
 WATCH = """
     window.drawn = [];
@@ -60,6 +63,7 @@ def test_a_map_of_a_thousand_streams_fits_every_screen(map_page: Page) -> None:
         map_page.picture(f"large-{theme}-{width}")
 
 
+@needs_time
 def test_a_move_on_a_large_map_is_seen_moving(map_page: Page) -> None:
     """It slides, its neighbours close up, and what was drawn for it is gone after four seconds."""
     map_page.go(OWNERSHIP)
@@ -83,6 +87,7 @@ def test_a_move_is_seen_by_those_who_want_no_motion(map_page: Page) -> None:
     assert map_page.run("return [glided.length, document.getAnimations().length]") == [0, 0]
 
 
+@needs_time
 def test_many_moves_at_once_fade_with_one_tag_for_each_donor(map_page: Page, large: str) -> None:
     """A draining member hands over its streams; no bead slides, and the tag says how many and how long."""
     map_page.go(OWNERSHIP)
