@@ -31,7 +31,8 @@ SHOWN = """[location.href, document.title, document.querySelector("[data-live=st
 OUTSIDE = """
     const wide = document.documentElement.clientWidth, found = [];
     // what lies in a region that scrolls is reached by scrolling it
-    const scrolls = (element) => element.parentElement?.closest(".scroll, .mapbox, .bar nav, pre");
+    const scrolling = ".scroll, .mapbox, .bar nav, pre";
+    const scrolls = (element) => element.parentElement?.closest(scrolling);
     const look = (element, box, text) => {
       if (box.width < 2 || box.height < 2 || (box.left > -0.5 && box.right < wide + 0.5)) return;
       const name = element.localName + [...element.classList].map((one) => "." + one).join("");
@@ -42,6 +43,7 @@ OUTSIDE = """
     for (const element of document.querySelectorAll("header, header *, main *, footer, footer *")) {
       if (scrolls(element) || !element.checkVisibility({ visibilityProperty: true })) continue;
       look(element, element.getBoundingClientRect(), element.textContent);
+      if (element.matches(scrolling)) continue;
       for (const node of element.childNodes)
         if (node.nodeType === Node.TEXT_NODE && node.textContent.trim()) {
           range.selectNode(node);
