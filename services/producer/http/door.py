@@ -22,14 +22,15 @@ from services.producer.http.metrics import ProducerMetrics
 from services.producer.http.refusals import all_rejected, partly_stored, refusal
 from services.producer.ports import FragmentSink, Rejects
 from shared.errors import BatonError, KafkaUnavailable, Unavailable, ZooKeeperUnavailable
-from shared.model.form import Coding, wrapping_for
+from shared.model.form import wrapping_for
 from shared.model.items import RequestUnreadable
 from shared.model.rejects import UNREADABLE
 from shared.model.routing import StreamTable
 from shared.server.answers import CONTINUE, Pairs
-from shared.server.exchange import Exchange, Head, Line
+from shared.server.counted import CountedExchange
+from shared.server.exchange import Head, Line
 from shared.service.http import kind_for, problem
-from shared.service.inflight import Inflight, InflightShare, Overloaded, decode_body
+from shared.service.inflight import Inflight, InflightShare
 
 logger = logging.getLogger(__name__)
 
@@ -92,12 +93,9 @@ class Door:
         return refusal(error)
 
 
-class FragmentsExchange(Exchange):
-    """One `POST /fragments`. `_share` is what it occupies, until Kafka has answered or it is refused."""
+class FragmentsExchange(CountedExchange):
+    """One `POST /fragments`. It occupies its share until Kafka has answered or it is refused."""
 
-    _share: InflightShare | None = None
-    _counted = 0
-    _is_uploading = False
     _is_sent = False
 
     def __init__(self, line: Line, head: Head, door: Door) -> None:
@@ -145,24 +143,6 @@ class FragmentsExchange(Exchange):
         if self._is_sent:
             self._door.metrics.unstored += self._count
         self._refuse(Leaving())
-
-    def _count_body(self, share: InflightShare) -> None:
-        """Counts what has arrived since the last time. Raises RequestTooLarge or Overloaded."""
-        arrived, self._counted = self.size - self._counted, self.size
-        if self.is_whole:
-            share.end_upload()
-        share.add(arrived)
-        if not self.is_whole and not self._is_uploading:
-            self._is_uploading = True
-            share.begin_upload(lambda: self._refuse(Overloaded()))
-
-    def _whole_body(self, share: InflightShare) -> bytes:
-        """The decoded body. Raises RequestUnreadable, RequestTooLarge or Overloaded."""
-        pieces, coding = self.body, self._wrapping.coding
-        self.body = []
-        if coding is not Coding.IDENTITY:
-            pieces = decode_body(pieces, coding, share)
-        return b"".join(pieces)
 
     def _store(self, body: bytes) -> None:
         door = self._door
@@ -243,11 +223,6 @@ class FragmentsExchange(Exchange):
         if not self.is_lost:
             origin = self._door.gate.headers(self.head.headers)
             self.line.respond(self, status, headers + origin, body)
-
-    def _release(self) -> None:
-        share, self._share = self._share, None
-        if share is not None:
-            share.release()
 
 
 @functools.lru_cache(4_096)

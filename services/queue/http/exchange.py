@@ -20,11 +20,12 @@ from services.queue.http.keys import QueueKeys
 from services.queue.http.refusals import refusal
 from services.queue.worker.answers import AnswerShare
 from shared.errors import BatonError, Unavailable
-from shared.model.form import Coding, Form, Wrapping, wrapping_for
+from shared.model.form import Form, wrapping_for
 from shared.server.answers import CONTINUE
-from shared.server.exchange import Exchange, Head, Line
+from shared.server.counted import CountedExchange
+from shared.server.exchange import Head, Line
 from shared.service.http import problem
-from shared.service.inflight import Inflight, InflightShare, Overloaded, decode_body
+from shared.service.inflight import Inflight, InflightShare
 
 MAX_REQUEST_BYTES = 2 * MAX_ITEM_BYTES
 """Of a request with items, encoded and decoded: a larger one holds up everybody else while it is parsed."""
@@ -32,7 +33,6 @@ MAX_SMALL_BYTES = 128 * 1024
 """Of a request without items: a thousand receipts have up to 60 KB."""
 PIECE_BYTES = 64 * 1024
 """Of a large answer: so much waits for the client, besides what the system keeps for it."""
-_PLAIN = Wrapping(form=Form.JSON, coding=Coding.IDENTITY)
 logger = logging.getLogger(__name__)
 
 
@@ -61,14 +61,11 @@ class Desk:
     handlers: dict[str, Handler]
 
 
-class ItemExchange(Exchange):
-    """A request to a handler. `_share`: what it occupies, until its body is read or its items are stored."""
+class ItemExchange(CountedExchange):
+    """A request to a handler. It occupies its share until its body is read, or its items are stored."""
 
-    _share: InflightShare | None = None
     _task: asyncio.Task[None] | None = None
-    _wrapping = _PLAIN
-    _counted = 0
-    _is_uploading = _has_begun = False
+    _has_begun = False
 
     def __init__(self, line: Line, head: Head, desk: Desk, queue: str, name: str) -> None:
         super().__init__(line, head)
@@ -96,7 +93,7 @@ class ItemExchange(Exchange):
             length = headers.get("content-length", "")
             share.check_announced(int(length) if length.isdecimal() else 0)
         except BatonError as error:
-            self._respond(refusal(error))
+            self._refuse(error)
             return
         if head.expects_continue and not self.is_whole:
             self.line.outlet.write(CONTINUE)
@@ -111,7 +108,7 @@ class ItemExchange(Exchange):
             if self.is_whole:
                 self._begin(self._whole_body(self._share))
         except BatonError as error:
-            self._respond(refusal(error))
+            self._refuse(error)
 
     def lose(self) -> None:
         super().lose()
@@ -124,25 +121,7 @@ class ItemExchange(Exchange):
         if self._task is not None:
             self._task.cancel()
         else:
-            self._respond(refusal(Leaving()))
-
-    def _count_body(self, share: InflightShare) -> None:
-        """Counts what has arrived since the last time. Raises RequestTooLarge or Overloaded."""
-        arrived, self._counted = self.size - self._counted, self.size
-        if self.is_whole:
-            share.end_upload()
-        share.add(arrived)
-        if not self.is_whole and not self._is_uploading:
-            self._is_uploading = True
-            share.begin_upload(lambda: self._respond(refusal(Overloaded())))
-
-    def _whole_body(self, share: InflightShare) -> bytes:
-        """The decoded body. Raises RequestUnreadable, RequestTooLarge or Overloaded."""
-        pieces, coding = self.body, self._wrapping.coding
-        self.body = []
-        if coding is not Coding.IDENTITY:
-            pieces = decode_body(pieces, coding, share)
-        return b"".join(pieces)
+            self._refuse(Leaving())
 
     def _begin(self, body: bytes) -> None:
         if not self._has_items:
@@ -189,6 +168,9 @@ class ItemExchange(Exchange):
         finally:
             answer.share.release()
 
+    def _refuse(self, error: BatonError) -> None:
+        self._respond(refusal(error))
+
     def _respond(self, answer: Response) -> None:
         headers = tuple(pair for pair in answer.raw_headers if pair[0] != b"content-length")
         self._finish(answer.status_code, headers, bytes(answer.body))
@@ -197,11 +179,6 @@ class ItemExchange(Exchange):
         self._release()
         if not self.is_lost and not self.is_answered:
             self.line.respond(self, status, (*headers, (b"content-length", b"%d" % len(body))), body)
-
-    def _release(self) -> None:
-        share, self._share = self._share, None
-        if share is not None:
-            share.release()
 
 
 _JSON = ((b"content-type", b"application/json"),)
