@@ -17,6 +17,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from services.queue.core.items import MAX_ITEM_BYTES
+from services.queue.core.replica import LogMoved, LogRecord
 from services.queue.core.snapshot import encode_state
 from services.queue.kafka import cache
 from services.queue.kafka import items as kafka_items
@@ -27,7 +28,7 @@ from shared.kafka.catalog import TopicSpec, create_topics, delete_topics
 from shared.kafka.cluster import Cluster
 from shared.kafka.groups import KafkaGroup
 from shared.kafka.offsets import EARLIEST, list_offsets
-from shared.kafka.topics import ensure_topics, queue_topic
+from shared.kafka.topics import ensure_topics, queue_log_topic, queue_topic
 from shared.model.names import Names
 from tests.servers import KafkaServer, free_port
 from tests.unit.queue.world import Worker, receipts, worker
@@ -346,6 +347,44 @@ async def test_items_that_were_made_anew_under_the_log_are_refused_until_they_ar
 
     assert (refused.status_code, put.status_code) == (503, 503)
     assert [item["data"] for item in found] == [f"new {n}" for n in range(1 + more)]
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1], ids=["shorter", "as long", "longer"])
+async def test_a_log_that_was_made_anew_is_noticed_however_long_it_is(
+    kafka: str, namespace: str, more: int
+) -> None:
+    """Also where its reader waits for a record that the new log does not have, so none can be compared."""
+    names, access = Names(namespace), KafkaAccess(bootstrap=kafka)
+    topic = queue_log_topic(names, "q")
+    await ensure_topics(kafka, [topic], 1)
+    async with (
+        KafkaQueueStore.connected(access, names, replication=1, ack_timeout_s=10) as store,
+        KafkaQueueStore.connected(access, names, replication=1, ack_timeout_s=10) as other,
+        Cluster(kafka) as cluster,
+    ):
+        with contextlib.closing(store.open_log("q")) as log:
+            for value in (b"one", b"two"):
+                await log.append(value)
+            first, end = await log.bounds()
+            log.seek(first)
+
+            read: list[LogRecord] = []
+            while len(read) < end:
+                read += await log.read(1.0)
+            await delete_topics(cluster, [topic.name])
+            await until(lambda: is_made(cluster, topic))
+            with contextlib.closing(other.open_log("q")) as anew:
+                for _ in range(2 + more):
+                    await anew.append(b"new")
+
+            async def is_noticed() -> bool:
+                try:
+                    await log.read(0.1)
+                except LogMoved:
+                    return True
+                return False
+
+            await until(is_noticed)
 
 
 async def is_made(cluster: Cluster, topic: TopicSpec) -> bool:

@@ -58,7 +58,7 @@ def mirror_config(options: MirrorOptions) -> str:
 
     >>> access = KafkaAccess(bootstrap="a:1")
     >>> text = mirror_config(MirrorOptions(source=access, target=access, names=Names("x")))
-    >>> [line for line in text.splitlines() if line.startswith("topics")]
+    >>> [line for line in text.splitlines() if line.startswith("topics=")]
     ['topics=x\\\\\\\\.fragments\\\\\\\\..*,x\\\\\\\\.sessions,x\\\\\\\\.sessions\\\\\\\\..*']
     """
     sections = [

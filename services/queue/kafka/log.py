@@ -23,6 +23,7 @@ class KafkaCommandLog:
         self._place = topic, 0
         self._reading: Reading | None = None
         self._last: LogRecord | None = None
+        self._topic_id: bytes | None = None
 
     def __repr__(self) -> str:
         return f"<KafkaCommandLog {self._place[0]}>"
@@ -31,6 +32,7 @@ class KafkaCommandLog:
         """See `CommandLog`."""
         starts = await list_offsets(self._cluster, [self._place], EARLIEST)
         ends = await list_offsets(self._cluster, [self._place], LATEST)
+        self._topic_id = self._present_id()
         return starts[self._place], ends[self._place]
 
     def seek(self, offset: int) -> None:
@@ -45,6 +47,8 @@ class KafkaCommandLog:
         """See `CommandLog`. Raises LogMoved if the log is not the one of before any more."""
         assert self._reading is not None
         found = await self._reading.take(timeout_s, TAKEN_AT_ONCE)
+        if self._present_id() != self._topic_id:  # one that is shorter has no record to be compared
+            raise LogMoved("it is another topic of the same name")
         records = [LogRecord(one.offset, one.timestamp, one.value or b"") for one in found]
         if records and self._last is not None and records[0].offset == self._last.offset:
             # after another broker took over, the last record comes once more, to be compared
@@ -54,6 +58,11 @@ class KafkaCommandLog:
         if records:
             self._last = records[-1]
         return records
+
+    def _present_id(self) -> bytes | None:
+        """The id of the topic as the metadata have it now; the one of before while that is unknown."""
+        leader = self._cluster.leader(*self._place)
+        return self._topic_id if leader is None else leader.topic_id
 
     async def append(self, value: bytes) -> None:
         """See `CommandLog`."""

@@ -21,6 +21,7 @@ from services.control.core.forecasts import Forecast
 from services.control.core.history import GroupHistory, StreamHistory
 from services.control.core.lookup import KeyRow, OpenRow, RecordPage, SessionRow, StreamKeys
 from services.control.core.operations import Operation
+from services.control.core.progress import OperationDetail
 from services.control.core.queue_history import QueueHistory
 from services.control.core.queues import QueueChange, QueueRow
 from services.control.core.rows import PlanRow, StreamDetail
@@ -197,7 +198,7 @@ def test_every_struct_is_what_is_sent(document: Any) -> None:
     answer_to("GET /streams/{stream}/keys", StreamKeys, stream="0")
     answer_to("GET /streams/{stream}/fragments", RecordPage, stream="0")
     answer_to("GET /operations", OperationPage)
-    answer_to("GET /operations/{operation_id}", Operation, operation_id=operation["id"])
+    answer_to("GET /operations/{operation_id}", OperationDetail, operation_id=operation["id"])
     assert operation["moves"] == forecast["moves"] != []
 
 
