@@ -159,7 +159,9 @@ async def test_a_kill_at_any_moment_changes_nothing(
         has_come = await moments.wait(moment, run)
         which = f" {moments.tables} (BATON_TEST_SEED={seed})" if moment == "tables" else ""
         print(f"\n{job}, {moment}{which}, {victim}: {'killed' if has_come else 'ended before'}")
-        killed = await ground.kill(await ground.look(run))
+        run = await ground.look(run)
+        assert run.state != "failed", f"before the kill: {run.error}\n{log_of(ground, run)}"
+        killed = await ground.kill(run)
         ended = await ground.ended(run)
         again = await done(ground, program)
         after = await done(ground, "lake") if program == "maintain" else again
