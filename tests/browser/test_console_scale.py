@@ -77,6 +77,7 @@ def test_a_move_on_a_large_map_is_seen_moving(map_page: Page) -> None:
     assert min(map_page.run("return lasted")) >= SHOWN_MS
 
 
+@needs_time
 def test_a_move_is_seen_by_those_who_want_no_motion(map_page: Page) -> None:
     """It has its ring, the place that it left, and its tag; nothing is animated."""
     map_page.go(OWNERSHIP)

@@ -1,10 +1,10 @@
 """What a request may cost: CPU time, compared with an ordinary request of the same size.
 
 Ordinary means fragments of 400 bytes in one array, the fastest of a few. The door may spend three times as
-long on anything else, and the time in which Python makes `SPARE_OBJECTS` more. The first time counts, in which
-nothing is cached yet. Other processes disturb the measurement, so a request that takes too long is repeated a
-few times, each time with another body of the same shape (respelling.py): a cache that knows a body cannot hide
-its cost. Used by `run.py`.
+long on anything else, and the time in which Python makes `SPARE_OBJECTS` more. The first time counts, in
+which nothing is cached yet. Other processes disturb the measurement, so a request that takes too long is
+repeated a few times, each time with another body of the same shape (respelling.py): a cache that knows a
+body cannot hide its cost. Used by `run.py`.
 """
 
 from __future__ import annotations
