@@ -43,6 +43,7 @@ from services.control.live.feed import EventFeed
 from services.control.live.freshness import Freshness
 from services.control.live.groups import Groups
 from services.control.live.history import History
+from services.control.live.hot_keys import HotKeys
 from services.control.live.lookup import LookUp
 from services.control.live.metrics import registry_for
 from services.control.live.operations import Operations
@@ -104,7 +105,8 @@ async def control_on(settings: ControlSettings, stack: contextlib.AsyncExitStack
     workers = HttpQueues(http, settings.queue_urls, settings.queue_key) if settings.queue_urls else None
     queues = Queues(workers, actions)
     queue_hours = QueueHours(queues, samples.write, writer=settings.address)
-    problems = Problems(view, runner, lake.freshness.rows, queues=queues.known)
+    hot_keys = HotKeys(view.rows, lake.records)
+    problems = Problems(view, runner, lake.freshness.rows, queues=queues.known, hot=hot_keys.known)
     work = WorkLog(lambda: work_in(runner.runs(), operations.all(), wall_ms()))
     parts = Parts(
         view=view,
@@ -141,6 +143,7 @@ async def control_on(settings: ControlSettings, stack: contextlib.AsyncExitStack
     loops: dict[str, Loop] = {"view": keep_view, "events": events.run}
     loops |= {"operations": operations.run, "actions": sink.run, "runs": runner.run}
     loops |= {"schedules": scheduler.run, "freshness": lake.freshness.run, "problems": problems.run}
+    loops["hot keys"] = hot_keys.run
     loops |= {"queues": queues.run, "queue history": queue_hours.run, "history": history.run}
     loops["samples"] = partial(samples.run, partial(_restore, history, queue_hours))
     return Control(parts=parts, loops=loops, runner=runner)
@@ -153,11 +156,12 @@ def _restore(history: History, queue_hours: QueueHours, values: Iterable[bytes |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LakeParts:
-    """What reads the lake's tables."""
+    """What reads the lake's tables, and the records of streams."""
 
     tables: TableReader
     freshness: Freshness
     look_up: LookUp
+    records: KafkaRecords
 
 
 async def _lake_parts(
@@ -174,7 +178,7 @@ async def _lake_parts(
     )
     records = await stack.enter_async_context(KafkaRecords(kafka, names))
     look_up = LookUp(view, owners, records, LakeSessions(tables), freshness.rows)
-    return _LakeParts(tables=tables, freshness=freshness, look_up=look_up)
+    return _LakeParts(tables=tables, freshness=freshness, look_up=look_up, records=records)
 
 
 async def _view(

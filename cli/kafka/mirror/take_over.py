@@ -1,4 +1,4 @@
-"""Plans a take-over: what a copy lacks to be a Baton of its own, in the order in which it must be done.
+"""Plans a take-over: what a copy lacks to be an independent Baton, in the order in which it must be done.
 
 Pure. `baton mirror take-over` reads `Copy` and carries the plan out. Each step that is done already is left
 out, so the command may be repeated after a crash anywhere. The order: the groups first, because members start

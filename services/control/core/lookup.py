@@ -7,7 +7,8 @@ Kafka and the lake, and joins their answers. What is missing is null, and a sent
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import msgspec
@@ -20,6 +21,10 @@ from shared.model.sessions import Reason
 
 MOST_VALUE_CHARS = 4096
 """How much of a record's value is shown."""
+HOT = 0.5
+"""A key is hot with at least this part of a stream's newest records."""
+LEAST_JUDGED = 100
+"""Records: fewer say nothing about a key."""
 Kind = Literal["fragment", "marker", "tick", "unreadable"]
 Why = Annotated[str, Meta(description="why something is null, and what to do; empty if nothing is")]
 
@@ -122,6 +127,14 @@ class RecentKey(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class HotKey:
+    """A key that has most of a stream's newest records: `share` of them, from `HOT` to 1."""
+
+    key: str
+    share: float
+
+
 class StreamKeys(msgspec.Struct, frozen=True, kw_only=True):
     """The keys that weigh most in a stream: by their open sessions, and by the newest records."""
 
@@ -183,3 +196,13 @@ def recent_keys(records: Iterable[RecordRow]) -> list[RecentKey]:
     return [
         RecentKey(key=key, fragments=number, bytes=sizes[key]) for key, number in fragments.most_common(SHOWN)
     ]
+
+
+def hot_key(records: Sequence[RecordRow]) -> HotKey | None:
+    """The key with at least half of these records; None if there is none, or the records are few."""
+    if len(records) < LEAST_JUDGED:
+        return None
+    for first in recent_keys(records)[:1]:
+        if (share := first.fragments / len(records)) >= HOT:
+            return HotKey(first.key, share)
+    return None

@@ -11,6 +11,9 @@ from typing import Final
 NAMED: Final = 3
 """Streams that a sentence names; the others are only counted."""
 
+SHOWN_KEY: Final = 80
+"""Letters of a key that a sentence quotes."""
+
 Text = tuple[str, str]
 """What is wrong, and what to do."""
 
@@ -178,6 +181,20 @@ def of_streams(kind: str, streams: Sequence[int], records: int, owner: str | Non
     reason = f": {why.rstrip('.')}" if why else ""
     action = todo.format(owner=owner or "its owner", stream=streams[0])
     return f"{named(streams)} {words}{reason}.", action
+
+
+def hot_key(stream: int, key: str, share: float) -> Text:
+    """A stream that falls behind because of one key, which has `share` of its newest records.
+
+    >>> hot_key(5, "bot", 0.834)[0]
+    "Stream 5 falls behind: 83% of its newest records have the key 'bot'."
+    """
+    shown = repr(key if len(key) <= SHOWN_KEY else f"{key[:SHOWN_KEY]}…")
+    return (
+        f"Stream {stream} falls behind: {share:.0%} of its newest records have the key {shown}.",
+        "More consumers do not help, because a key has one stream. Find out who sends it: a robot, or a "
+        "sender that gives all its fragments the same key.",
+    )
 
 
 def draining_member(member: str, streams: int) -> Text:

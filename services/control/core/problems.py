@@ -16,6 +16,7 @@ from msgspec import Meta
 from services.control.core import problem_texts as texts
 from services.control.core.freshness import FreshnessRow
 from services.control.core.last_runs import LastAudit
+from services.control.core.lookup import HotKey
 from services.control.core.queues import QueueRow
 from services.control.core.rows import MemberRow, ProducerRow, StreamRow
 from services.control.core.runs import Run
@@ -36,6 +37,7 @@ Kind = Literal[
     "lake-behind",
     "group-paused",
     "member-silent",
+    "hot-key",
     "stream-behind",
     "refusals",
     "queues-silent",
@@ -81,6 +83,7 @@ class ProblemRow(msgspec.Struct, frozen=True, kw_only=True):
     reason: Annotated[str | None, Meta(description="of a refusal, or of a stream's failure")] = None
     run: str | None = None
     queue: str | None = None
+    key: Annotated[str | None, Meta(description="a hot key")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +91,8 @@ class Facts:
     """What control knows of one group. `rows` and `members` are empty while the cluster has not been read.
 
     `is_read`: whether it has. `first`: the first offset of each stream's log. `cut`: by stream, the offsets
-    that retention took too early. `failed`: the last run of each job whose last run failed. `queues`: all
-    queues, which belong to no group.
+    that retention took too early. `hot`: of streams that fall behind. `failed`: the last run of each job
+    whose last run failed. `queues`: all queues, which belong to no group.
     """
 
     complaints: Sequence[str] = ()
@@ -98,6 +101,7 @@ class Facts:
     rows: Sequence[StreamRow] = ()
     first: Mapping[int, int] = field(default_factory=dict)
     cut: Mapping[int, int] = field(default_factory=dict)
+    hot: Mapping[int, HotKey] = field(default_factory=dict)
     members: Sequence[MemberRow] = ()
     producers: Sequence[ProducerRow] = ()
     lake: FreshnessRow | None = None
@@ -139,7 +143,12 @@ def _of_the_streams(facts: Facts) -> Iterable[ProblemRow]:
     others = [] if facts.is_paused else [row for row in owned if row.state != "retrying"]
     yield from _about("stream-stop", [row for row in others if row.status == "STOP"])
     yield from _about("stream-stall", [row for row in others if row.status == "STALL"])
-    yield from _about("stream-behind", [row for row in others if row.status == "WARN"], "warn")
+    behind = [row for row in others if row.status == "WARN"]
+    yield from _about("stream-behind", [row for row in behind if row.stream not in facts.hot], "warn")
+    for row in behind:
+        if hot := facts.hot.get(row.stream):
+            text = texts.hot_key(row.stream, hot.key, hot.share)
+            yield _problem("hot-key", text, "warn", streams=[row.stream], key=hot.key)
     yield from _about("stream-cut", [row for row in facts.rows if facts.cut.get(row.stream)], cut=facts.cut)
     near = [row for row in facts.rows if _is_retention_near(row, facts.first.get(row.stream, 0))]
     yield from _about("retention-near", near)
@@ -230,7 +239,8 @@ def _identity(problem: ProblemRow) -> tuple[str | None, ...]:
     """What makes it the same problem although its numbers change."""
     about = problem.what if problem.kind == "source-unread" else None
     return (
-        *(problem.kind, problem.member, problem.producer, problem.reason, problem.run, problem.queue, about),
+        *(problem.kind, problem.member, problem.producer, problem.reason, problem.run, problem.queue),
+        *(problem.key, about),
     )
 
 

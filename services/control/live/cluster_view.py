@@ -26,7 +26,7 @@ from services.control.core.report import (
     stream_detail,
     totals_of,
 )
-from services.control.core.rows import PlanRow, StreamDetail
+from services.control.core.rows import PlanRow, StreamDetail, StreamRow
 from services.control.live.reading import Reading
 from services.control.ports import ClusterSource, MemberSource, OffsetSource, ProducerSource
 from shared.errors import KafkaUnavailable, NotFound, ZooKeeperUnavailable
@@ -142,6 +142,11 @@ class ClusterView:
         if with_offsets and not self._served.has_offsets:
             raise KafkaUnavailable(self._offsets.complaint())
         return self._served
+
+    def rows(self) -> list[StreamRow]:
+        """The streams of all groups. Raises Unavailable until the cluster has been read once."""
+        groups = self.served(with_offsets=False).report.streams.values()
+        return [row for rows in groups for row in rows]
 
     def check_group(self, group: str) -> None:
         """Returns if there is such a group; `default` always is. Raises UnknownGroup, Unavailable."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
 
 from services.control.core.freshness import FreshnessRow
 from services.control.core.last_runs import LastAudit, failed_last, last_audit, last_audit_run
+from services.control.core.lookup import HotKey
 from services.control.core.problems import Facts, ProblemLog, ProblemRow, problems_in
 from services.control.core.queues import QueueRow
 from services.control.core.report import owner_statuses
@@ -43,12 +44,14 @@ class Problems:
         freshness: Callable[[], list[FreshnessRow]],
         *,
         queues: Callable[[], Sequence[QueueRow]] = tuple,
+        hot: Callable[[], Mapping[int, HotKey]] = dict,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._view = view
         self._runner = runner
         self._freshness = freshness
         self._queues = queues
+        self._hot = hot
         self._now_ms = now_ms
         self._logs: dict[str, ProblemLog] = {}
         self._audits: dict[str, LastAudit] = {}
@@ -89,6 +92,7 @@ class Problems:
             last_audit=audit,
             failed=failed_last(runs, group),
             queues=self._queues(),
+            hot=self._hot(),
         )
         with contextlib.suppress(Unavailable):
             facts = _with_cluster(facts, self._view.served(with_offsets=False), group)

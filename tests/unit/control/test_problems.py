@@ -10,6 +10,7 @@ import pytest
 
 from services.control.core.freshness import FreshnessRow
 from services.control.core.last_runs import LastAudit, failed_last, last_audit, last_audit_run
+from services.control.core.lookup import LEAST_JUDGED, HotKey
 from services.control.core.observed import Answers, Observed
 from services.control.core.problems import (
     GRACE_MS,
@@ -23,9 +24,11 @@ from services.control.core.problems import (
 from services.control.core.report import report_on
 from services.control.core.rows import MemberRow, ProducerRow, StreamRow
 from services.control.core.runs import Run, RunError, RunState
+from services.control.live.hot_keys import COUNTED, MOST_STREAMS, HotKeys
 from services.control.live.problems import Problems
 from shared.model.names import DEFAULT_GROUP
 from shared.model.rejects import FRAGMENT_REASONS
+from tests.unit.control.looked_up import InMemoryRecords
 from tests.unit.control.sources import MAIL, small_baton
 from tests.unit.control.test_app import InMemoryRunner
 
@@ -130,6 +133,11 @@ CASES: list[tuple[Kind, dict[str, Any], str]] = [
         "stream-behind",
         {"rows": [row(17, status="WARN")]},
         "Stream 17 falls behind: its lag grew at each of the last three commits.",
+    ),
+    (
+        "hot-key",
+        {"rows": [row(17, status="WARN")], "hot": {17: HotKey("bot", 0.834), 18: HotKey("x", 0.6)}},
+        "Stream 17 falls behind: 83% of its newest records have the key 'bot'.",
     ),
     ("stream-cut", {"cut": {0: 40}}, "Stream 0 lost 40 records to retention before they were accounted for."),
     (
@@ -396,6 +404,35 @@ def test_the_last_audit_is_sound_as_far_as_it_judged(
     audit = last_audit(run(4, "audit", "succeeded"), result)
 
     assert (audit.run, audit.at, audit.is_sound, audit.differences) == ("r4", 5, is_sound, differences)
+
+
+@pytest.mark.parametrize(
+    ("keys", "found"),
+    [
+        (["bot"] * 50 + ["a", "b"] * 25, HotKey("bot", 0.5)),
+        (["bot"] * 49 + ["a", "b", "c"] * 17, None),
+        (["bot"] * 99, None),
+    ],
+    ids=["half", "less than half", "few records"],
+)
+async def test_a_hot_key_is_looked_for_in_streams_that_fall_behind(
+    keys: list[str], found: HotKey | None
+) -> None:
+    """In the newest records of those with the most lag; what cannot be read is not known."""
+    if len(keys) >= LEAST_JUDGED:
+        keys = ["old"] * COUNTED + keys * (COUNTED // LEAST_JUDGED)
+    values = [(key.encode(), b'{"key":"%s"}' % key.encode()) for key in keys]
+    records = InMemoryRecords({stream: list(values) for stream in range(9)})
+    behind = [row(stream, status="WARN", lag=stream) for stream in range(MOST_STREAMS + 1)]
+    hot = HotKeys(lambda: [row(8, lag=1000), *behind], records)
+
+    await hot.step()
+    first = dict(hot.known())
+    records.is_denied = True
+    await hot.step()
+
+    assert first == ({} if found is None else dict.fromkeys(range(1, MOST_STREAMS + 1), found))
+    assert hot.known() == {}
 
 
 async def test_control_says_what_it_cannot_read_and_what_is_wrong_in_a_group() -> None:
