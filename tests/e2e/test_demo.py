@@ -65,6 +65,7 @@ async def test_a_demo_is_exact_and_stays_until_it_is_stopped(tmp_path: Path) -> 
     assert_nothing_runs(tmp_path, offset)
 
 
+@pytest.mark.soak
 async def test_a_demo_of_a_real_log_is_exact_on_a_secured_stack(tmp_path: Path, nasa_log: Path) -> None:
     """The demo guesses format, key and time; the numbers equal those counted on the log itself.
 

@@ -29,7 +29,7 @@ from services.control.spark.audit.job import audit
 from services.control.spark.driver.folder import DRIVERS, DriverFolder
 from services.control.spark.driver.java import end_java, find_loss
 from services.control.spark.driver.output import RunOutput
-from services.control.spark.driver.run_lock import CheckLock, held_lock, release_locks
+from services.control.spark.driver.run_lock import CheckLock, held_lock, keeper, release_locks
 from services.control.spark.driver.warm_spark import DriverSpark
 from services.control.spark.kafka.client import check_access
 from services.control.spark.lake.job import lake
@@ -64,6 +64,7 @@ def main(arguments: list[str]) -> int:
     except BatonError as error:
         return _fail(run, error)
     if first.is_local:
+        keeper()
         _give_way()
     folder = DriverFolder(Path(first.driver) if first.driver else run)
     signal.signal(signal.SIGTERM, lambda number, frame: _leave(folder))
@@ -75,7 +76,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _give_way() -> None:
-    """Lets the services on this machine go first, above all while they hand over streams."""
+    """Lets the services on this machine go first, above all while they hand over streams.
+
+    It counts for this thread and those that it starts, Java's among them; not for the keeper of the lock.
+    """
     os.nice(NICE)
     # where Linux gives every session of processes the same share, niceness only counts within the session
     with contextlib.suppress(OSError):

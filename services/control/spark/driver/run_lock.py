@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import platform
 import threading
@@ -140,20 +141,30 @@ def patience_of(request: RunRequest, place: ZooKeeperPlace) -> float:
     return place.timeout_s + MARGIN_S
 
 
+@functools.cache
+def keeper() -> asyncio.AbstractEventLoop:
+    """The loop of the thread that keeps the ZooKeeper sessions of all locks alive; started once.
+
+    Linux gives each thread its own priority. So call this before the driver lowers its own: on a busy machine
+    a thread that waits for its turn behind Java's would lose its session, and the run its lock.
+    """
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="lock", daemon=True).start()
+    return loop
+
+
 @contextlib.contextmanager
 def held_lock(request: RunRequest) -> Iterator[CheckLock]:
     """Holds the run's lock during the block and yields its check. Without a ZooKeeper it locks nothing.
 
-    A separate thread keeps the ZooKeeper session alive. Raises RunUnderWay, ZooKeeperUnavailable. If the
-    block fails after the lock was lost, it raises LockLost instead.
+    Raises RunUnderWay, ZooKeeperUnavailable. If the block fails after the lock was lost, it raises LockLost
+    instead.
     """
     place = request.zookeeper
     if place is None:
         yield unlocked
         return
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="lock", daemon=True)
-    thread.start()
+    loop = keeper()
 
     def wait_for(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         waiting = asyncio.run_coroutine_threadsafe(work, loop)
@@ -186,8 +197,6 @@ def held_lock(request: RunRequest) -> Iterator[CheckLock]:
     finally:
         release()
         _releases.discard(release)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(RELEASE_S)
 
 
 def release_locks() -> None:
