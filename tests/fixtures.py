@@ -7,6 +7,7 @@ Tests share the servers and stay apart by `namespace`. A test that stops or paus
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declares the mark of long tests."""
+    """Declares the mark of long tests. Ctrl-C works in every test, also where a shell runs them in the
+    background and lets them ignore it.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "soak: takes long; only run with --soak")
 
 
