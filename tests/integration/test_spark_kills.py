@@ -4,7 +4,8 @@ The moments: the driver has the lock; Spark has begun its tasks (`batch`); files
 names yet; a commit is made; some of a report's tables are published (`tables`, a random number of them); the
 result is written, and control has not seen it.
 
-One cell of the matrix runs in every CI; `make kill-matrix` runs all. These combinations do not exist:
+`make kill-matrix` runs the matrix. Every CI has less: `test_spark_lake.py` kills a driver at three moments,
+`test_spark_cluster.py` executors, and `test_control_process.py` a control. These combinations do not exist:
 
 * `audit` at `files` and `commit`: it writes no table. Only `reports` publishes several.
 * A commit without its checkpoint: a table has no checkpoint beside it; a commit is both. What was deleted
@@ -47,12 +48,11 @@ from tests.spark import Pipeline, closed_log
 from tests.spark_cluster import SparkCluster, spark_cluster
 from tests.tables import write_old_sessions
 
+pytestmark = pytest.mark.soak
 KEYS = 7
 FRAGMENTS = 350
 DAYS = 3
 MINUTE_MS = 60_000
-IN_CI = ("lake", "commit", "driver")
-"""The cheapest cell. `test_control_process.py` kills a control amid a run, and runs in every CI as well."""
 JOBS = {"lake": "", "reports": "", "audit": "", "maintain": "OPTIMIZE", "rewrite": "WRITE"}
 """Each with the operation whose commit is the moment `commit`; "" for any.
 
@@ -68,11 +68,7 @@ def exists(job: str, moment: str) -> bool:
     return job != "audit" or moment not in ("files", "commit")
 
 
-CELLS = [
-    pytest.param(*cell, marks=[] if cell == IN_CI else [pytest.mark.soak])
-    for cell in itertools.product(JOBS, MOMENTS, VICTIMS)
-    if exists(*cell[:2])
-]
+CELLS = [cell for cell in itertools.product(JOBS, MOMENTS, VICTIMS) if exists(*cell[:2])]
 GROUPS = (DEFAULT_GROUP, "other")
 
 
