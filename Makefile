@@ -28,7 +28,7 @@ test-browser: $(INSTALLED) ## Test agent and console in a real Chromium (Debian:
 	@$(BIN)/python -m pytest agent/tests tests/browser $(ARGS)
 
 pictures: $(INSTALLED) ## Renew the pictures of docs/console.md (Debian: chromium and chromium-driver)
-	@PICTURES=1 $(BIN)/python -m pytest tests/browser/test_pictures.py $(ARGS)
+	@PICTURES=1 $(BIN)/python -m pytest tests/browser/test_pictures.py tests/browser/test_console_scale.py $(ARGS)
 	@$(BIN)/python -m tests.browser.keep
 
 pictures-beside: $(INSTALLED) ## Lay the pictures of the console beside those in DESIGN=folder, in build/console/beside
