@@ -83,6 +83,11 @@ class Cluster:
         found = self._topics.get(topic, {}).get(partition)
         return found if found is not None and found.node in self._brokers else None
 
+    def topic_id(self, topic: str) -> bytes | None:
+        """Kafka's id of the topic, as last read; None while it is unknown. One made anew has another."""
+        leader = self.leader(topic, 0)
+        return None if leader is None else leader.topic_id
+
     def correct(self, topic: str, partition: int, node: int, epoch: int) -> bool:
         """Notes the leader that a broker has named; whether that is news about a known broker."""
         known = self._topics.get(topic, {}).get(partition)

@@ -21,6 +21,8 @@ from shared.model.sessions import Reason
 
 MOST_VALUE_CHARS = 4096
 """How much of a record's value is shown."""
+COUNTED = 500
+"""Records of a stream, the newest ones, among which its keys are counted."""
 HOT = 0.5
 """A key is hot with at least this part of a stream's newest records."""
 LEAST_JUDGED = 100
@@ -200,9 +202,8 @@ def recent_keys(records: Iterable[RecordRow]) -> list[RecentKey]:
 
 def hot_key(records: Sequence[RecordRow]) -> HotKey | None:
     """The key with at least half of these records; None if there is none, or the records are few."""
-    if len(records) < LEAST_JUDGED:
+    recent = recent_keys(records)
+    if len(records) < LEAST_JUDGED or not recent:
         return None
-    for first in recent_keys(records)[:1]:
-        if (share := first.fragments / len(records)) >= HOT:
-            return HotKey(first.key, share)
-    return None
+    share = recent[0].fragments / len(records)
+    return HotKey(recent[0].key, share) if share >= HOT else None

@@ -235,13 +235,10 @@ def _of_the_jobs(facts: Facts) -> Iterable[ProblemRow]:
         yield _problem("run-failed", text, "warn", run=run.id, since=run.ended_at or 0)
 
 
-def _identity(problem: ProblemRow) -> tuple[str | None, ...]:
+def _identity(one: ProblemRow) -> tuple[str | None, ...]:
     """What makes it the same problem although its numbers change."""
-    about = problem.what if problem.kind == "source-unread" else None
-    return (
-        *(problem.kind, problem.member, problem.producer, problem.reason, problem.run, problem.queue),
-        *(problem.key, about),
-    )
+    about = one.what if one.kind == "source-unread" else None
+    return (one.kind, one.member, one.producer, one.reason, one.run, one.queue, one.key, about)
 
 
 class ProblemLog:

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from services.control.core.lookup import HotKey, hot_key
+from services.control.core.lookup import COUNTED, HotKey, hot_key
 from services.control.core.rows import StreamRow
 from services.control.ports import RecordSource
 from shared.errors import Unavailable
@@ -19,8 +19,6 @@ from shared.errors import Unavailable
 LOOK_EVERY_S: Final = 5.0
 MOST_STREAMS: Final = 3
 """Whose records are read at each look."""
-COUNTED: Final = 500
-"""Records of a stream, the newest ones."""
 
 
 class HotKeys:

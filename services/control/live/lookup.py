@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from services.control.core.freshness import FreshnessRow
 from services.control.core.lookup import (
+    COUNTED,
     Finished,
     KeyRow,
     OpenRow,
@@ -27,8 +28,6 @@ from shared.errors import NotFound, PeerUnavailable, Unavailable
 from shared.model.names import DEFAULT_GROUP
 from shared.model.routing import parse_table, slot_for
 
-COUNTED = 500
-"""Records among which the keys of a stream are counted."""
 NO_TABLE = "the lake has no table of sessions yet; `baton run lake` makes it"
 
 T = TypeVar("T")

@@ -139,9 +139,8 @@ class KafkaItemLog:
                 self._seek(number, offset)
 
     def _present_id(self) -> bytes | None:
-        """The id of the topic as the brokers' metadata have it now; None while that is unknown."""
-        leader = self._cluster.leader(self._topic, 0)
-        return self._topic_id if leader is None else leader.topic_id
+        """The id of the topic as the metadata have it now; the one of before while that is unknown."""
+        return self._cluster.topic_id(self._topic) or self._topic_id
 
     def _is_suspect(self) -> bool:
         """Whether the topic may be another one, or shorter than it was."""

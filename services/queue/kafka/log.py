@@ -61,8 +61,7 @@ class KafkaCommandLog:
 
     def _present_id(self) -> bytes | None:
         """The id of the topic as the metadata have it now; the one of before while that is unknown."""
-        leader = self._cluster.leader(*self._place)
-        return self._topic_id if leader is None else leader.topic_id
+        return self._cluster.topic_id(self._place[0]) or self._topic_id
 
     async def append(self, value: bytes) -> None:
         """See `CommandLog`."""

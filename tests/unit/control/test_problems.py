@@ -10,7 +10,7 @@ import pytest
 
 from services.control.core.freshness import FreshnessRow
 from services.control.core.last_runs import LastAudit, failed_last, last_audit, last_audit_run
-from services.control.core.lookup import LEAST_JUDGED, HotKey
+from services.control.core.lookup import COUNTED, LEAST_JUDGED, HotKey
 from services.control.core.observed import Answers, Observed
 from services.control.core.problems import (
     GRACE_MS,
@@ -24,7 +24,7 @@ from services.control.core.problems import (
 from services.control.core.report import report_on
 from services.control.core.rows import MemberRow, ProducerRow, StreamRow
 from services.control.core.runs import Run, RunError, RunState
-from services.control.live.hot_keys import COUNTED, MOST_STREAMS, HotKeys
+from services.control.live.hot_keys import MOST_STREAMS, HotKeys
 from services.control.live.problems import Problems
 from shared.model.names import DEFAULT_GROUP
 from shared.model.rejects import FRAGMENT_REASONS

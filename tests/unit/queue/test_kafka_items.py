@@ -25,7 +25,7 @@ class OneReading:
 class NoCluster:
     """Brokers that nothing is known of."""
 
-    def leader(self, topic: str, partition: int) -> None:
+    def topic_id(self, topic: str) -> None:
         return None
 
 
