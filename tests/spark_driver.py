@@ -36,13 +36,13 @@ class Driver:
                 start_new_session=True,
             )
 
-    def wait_until(self, has_happened: Callable[[], bool]) -> None:
+    def wait_until(self, has_happened: Callable[[], bool], *, every_s: float = 0.002) -> None:
         """Waits for the condition; fails if the driver ends first."""
         deadline = time.monotonic() + RUN_TIMEOUT_S
         while not has_happened():
             assert self._process.poll() is None, self.log()
             assert time.monotonic() < deadline, self.log()
-            time.sleep(0.002)
+            time.sleep(every_s)
 
     def wait(self) -> int:
         return self._process.wait(RUN_TIMEOUT_S)

@@ -126,7 +126,8 @@ async def test_a_job_shows_its_secret_nowhere(
                 shown.append(path.read_text(errors="replace"))
         return (driver.run / "result.json").exists()
 
-    await asyncio.to_thread(driver.wait_until, watch)
+    # without a pause, the watch would take the driver's CPU
+    await asyncio.to_thread(driver.wait_until, watch, every_s=0.2)
     assert await asyncio.to_thread(driver.wait) == 0, driver.log()
 
     shown += files_in(tmp_path)

@@ -133,8 +133,6 @@ def _admin(spark: SparkSession, kafka: Kafka) -> Iterator[Any]:
     properties = spark._jvm.java.util.Properties()
     for name, value in client_options(kafka).items():
         properties.put(name, value)
-    properties.put("request.timeout.ms", "10000")
-    properties.put("default.api.timeout.ms", "20000")
     admin = None
     try:
         admin = spark._jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
