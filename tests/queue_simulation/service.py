@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextvars
-import logging
+import gc
 import random
 import sys
 from collections import Counter
@@ -32,6 +32,8 @@ from tests.queue_simulation.reference import Reference
 from tests.queue_simulation.wire import UnreliableStore
 from tests.queue_simulation.world import real_state, reference_state
 from tests.simulation.__main__ import parse_seeds
+from tests.simulation.simulation import garbage_collected_between_runs
+from tests.simulation.trace import Trace, heard
 
 T = TypeVar("T")
 LEASE_MS = 2_000
@@ -50,11 +52,13 @@ def name_of(life: int) -> str:
 class Worker:
     """One life of a worker, in a process of its own."""
 
-    def __init__(self, loop: VirtualLoop, store: UnreliableStore, name: str, snapshot_every: int) -> None:
+    def __init__(
+        self, loop: VirtualLoop, store: UnreliableStore, name: str, snapshot_every: int, rng: random.Random
+    ) -> None:
         self.name, self._loop = name, loop
         self._context = contextvars.copy_context()
         self._context.run(PROCESS.set, name)
-        self.queues = Queues(store, snapshot_every=snapshot_every)
+        self.queues = Queues(store, snapshot_every=snapshot_every, rng=rng)
         self.start(self.queues.run())
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -67,9 +71,10 @@ class Course:
     """What happens in one run; `wrong` is what was wrong, in words."""
 
     def __init__(self, seed: int, loop: VirtualLoop) -> None:
-        self.rng = random.Random(f"{seed} queue service")
+        self._seed, self.rng = seed, random.Random(f"{seed} queue service")
         self.loop = loop
-        self.store = UnreliableStore(self.rng)
+        self.trace = Trace(loop)
+        self.store = UnreliableStore(self.rng, self.trace)
         self.ledger = Ledger()
         self.wrong: list[str] = []
         self._every = self.rng.choice([10, 40, 10_000])
@@ -113,7 +118,8 @@ class Course:
 
     def _new_worker(self) -> Worker:
         self._lives += 1
-        return Worker(self.loop, self.store, name_of(self._lives), self._every)
+        name = name_of(self._lives)
+        return Worker(self.loop, self.store, name, self._every, random.Random(f"{self._seed} {name}"))
 
     async def _put_some(self) -> None:
         numbers = range(self._put, self._put + self.rng.randint(1, 12))
@@ -132,19 +138,20 @@ class Course:
         at = self.rng.randrange(len(self.workers))
         killed, self.workers[at] = self.workers[at], self._new_worker()
         self.loop.freeze(killed.name)
-        self.store.happened["kill"] += 1
+        self.store.happens("kill", killed.name)
 
     async def _stop(self) -> None:
         if len(self.workers) > 1:
             stopped = self.workers.pop(self.rng.randrange(len(self.workers)))
             self.loop.freeze(stopped.name)
             self._frozen.append(stopped)
-            self.store.happened["stop"] += 1
+            self.store.happens("stop", stopped.name)
 
     async def _thaw(self) -> None:
         if self._frozen:
             worker = self._frozen.pop()
             self.loop.thaw(worker.name)
+            self.trace.note(worker.name, "goes on")
             self.workers.append(worker)
 
     async def _leave_gaps(self) -> None:
@@ -152,7 +159,7 @@ class Course:
         topic = self.store.topics["q"]
         self.rng.choice(topic.partitions).extend([None] * self.rng.randint(1, 5))
         topic.grow()
-        self.store.happened["gaps"] += 1
+        self.store.happens("gaps")
 
     async def _reconfigure(self) -> None:
         most = self.rng.choice([3, 6])
@@ -163,15 +170,15 @@ class Course:
             await worker.queues.put("q", changes)
 
         await self._ask(worker, put)
-        self.store.happened["reconfigured"] += 1
+        self.store.happens("reconfigured", worker.name, most)
 
     async def _redrive(self) -> None:
-        self.store.happened["redrive"] += 1
+        self.store.happens("redrive")
         await self._ask(self.rng.choice(self.workers), lambda leasing: leasing.redrive())
 
     async def _skip(self) -> None:
         """As the route does it, also for one partition: what others have put and acked meanwhile stays."""
-        self.store.happened["skip"] += 1
+        self.store.happens("skip")
         only = self.rng.choice([None, 0])
 
         async def seek(leasing: Leasing) -> None:
@@ -182,7 +189,7 @@ class Course:
         await self._ask(self.rng.choice(self.workers), seek)
 
     async def _purge(self) -> None:
-        self.store.happened["purge"] += 1
+        self.store.happens("purge")
         self.ledger.is_purged = True
 
         async def purge(leasing: Leasing) -> None:
@@ -192,10 +199,10 @@ class Course:
 
     async def _seek_back(self) -> None:
         """One partition; the others stay where they are, whatever is leased there meanwhile."""
-        self.store.happened["seek back"] += 1
         stored = self.store.topics["q"].partitions
         number = self.rng.randrange(len(stored))
         offset = self.rng.randint(0, len(stored[number]))
+        self.store.happens("seek back", number, offset)
         self.ledger.sought[number] = min(offset, self.ledger.sought.get(number, offset))
         to = tuple(offset if n == number else None for n in range(len(stored)))
         # without ends: the very offset, although it may be the end
@@ -254,14 +261,17 @@ class Course:
         asking = worker.start(answer())
         await asyncio.wait({asking}, timeout=REQUEST_S)
         if asking.done():
-            return asking.result()
+            answered = asking.result()
+            self.trace.note(worker.name, "answers", answered)
+            return answered
         asking.cancel()  # the client hangs up
-        self.store.happened["no answer"] += 1
+        self.store.happens("no answer", worker.name)
         return None
 
     async def _heal(self) -> None:
         """No more faults; every stopped worker goes on, and one more begins."""
         self.store.is_healed = True
+        self.trace.note("", "heals")
         while self._frozen:
             await self._thaw()
         self.workers.append(self._new_worker())
@@ -354,47 +364,55 @@ class Course:
         return [dict(one.queues.all())["q"].engine for one in self.workers]
 
 
-def run(seed: int) -> Course:
-    """The run of a seed: the same for the same seed and code."""
+def run(seed: int, *, listen: bool = False) -> Course:
+    """The run of a seed: the same for the same seed and code. `listen`: the workers' own words in the trace.
+
+    Among many it belongs inside `garbage_collected_between_runs`.
+    """
     loop = VirtualLoop(MAX_CALLS)
-
-    courses: list[Course] = []
-
-    async def whole() -> None:
-        courses.append(Course(seed, loop))
-        await courses[0].run()
-
-    wrong = ""
-    try:
-        loop.run(whole())
-    except Exception as error:  # an answer that no worker should give is a broken promise too
-        wrong = repr(error)
-    finally:
+    course = Course(seed, loop)
+    with heard(course.trace, listen):
+        try:
+            loop.run(course.run())
+        except Exception as error:  # an answer that no worker should give is a broken promise too
+            course.wrong.append(repr(error))
+        course.trace.note("", "ends", course.rng.random())
+        entries = len(course.trace.entries)
         for life in range(MAX_LIVES):
             loop.thaw(name_of(life))
         loop.run(cancel_all(asyncio.all_tasks(loop)))
-    (course,) = courses
-    course.wrong += [wrong] * bool(wrong) + loop.unhandled
+        del course.trace.entries[entries:]  # how its tasks end is no part of the run
+        gc.collect()  # unretrieved failures surface now and not during another run
+    course.wrong += loop.unhandled
     return course
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit code: 0 when every seed kept every promise; else the first that did not is printed."""
+    """The exit code: 0 when every seed kept every promise; those that did not are printed."""
     parser = argparse.ArgumentParser(prog="python -m tests.queue_simulation.service", description=__doc__)
     parser.add_argument("seeds", help="n for the seeds 0 … n - 1, or a half-open range a..b")
     parser.add_argument("--first", action="store_true", help="print nothing but the first failing seed")
+    parser.add_argument("--trace", action="store_true", help="print what happened in each run")
+    parser.add_argument("--digest", action="store_true", help="print a digest of what happened in each run")
     given = parser.parse_args(arguments)
-    logging.disable()
     happened: Counter[str] = Counter()
-    for seed in range(*parse_seeds(given.seeds)):
-        course = run(seed)
-        happened += course.store.happened
-        if course.wrong:
-            print(f"seed {seed} FAILED: {course.wrong[0][:300]}")
-            return 1
+    failed = 0
+    with garbage_collected_between_runs():
+        for seed in range(*parse_seeds(given.seeds)):
+            course = run(seed, listen=given.trace or given.digest)
+            happened += course.store.happened
+            if given.trace:
+                print("\n".join(course.trace.lines()))
+            if given.digest:
+                print(seed, len(course.trace.entries), course.trace.digest())
+            if course.wrong:
+                failed += 1
+                print(f"seed {seed} FAILED: {course.wrong[0][:300]}", flush=True)
+                if given.first:
+                    break
     if not given.first:
         print(", ".join(f"{what} {n:,}" for what, n in sorted(happened.items())))
-    return 0
+    return int(failed > 0)
 
 
 if __name__ == "__main__":

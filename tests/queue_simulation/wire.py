@@ -12,11 +12,14 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from services.queue.core.commands import decode_record
 from services.queue.core.items import ItemRecord
 from services.queue.core.open_items import Place
 from services.queue.core.replica import LogRecord
 from shared.errors import KafkaUnavailable
 from tests.fakes.queues import InMemoryCommandLog, InMemoryItemLog, InMemoryQueueStore, StoredItems, StoredLog
+from tests.fakes.virtual_time import PROCESS
+from tests.simulation.trace import Trace
 
 WORLD = contextvars.Context()
 """What happens in it belongs to no process: neither a kill nor a stop keeps it from happening."""
@@ -24,26 +27,32 @@ GIVEN_UP_S = 5.0
 
 
 class UnreliableStore(InMemoryQueueStore):
-    """Faults stop once it is `healed`."""
+    """Faults stop once it is `healed`. The `trace` has all that is stored."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, trace: Trace) -> None:
         super().__init__()
         self.rng, self.happened = rng, Counter[str]()
         self.is_healed = False
+        self.trace = trace
 
     def strikes(self, what: str, chance: float) -> bool:
         """Whether this fault happens now."""
         if self.is_healed or self.rng.random() >= chance:
             return False
-        self.happened[what] += 1
+        self.happens(what, PROCESS.get())
         return True
+
+    def happens(self, what: str, *whom: object) -> None:
+        """Counts what happened, and writes it down."""
+        self.happened[what] += 1
+        self.trace.note("", what, *whom)
 
     async def pause(self, longest_s: float) -> None:
         """Time that the network takes."""
         await asyncio.sleep(self.rng.uniform(0.001, 0.005 if self.is_healed else longest_s))
 
     def open_log(self, name: str) -> UnreliableCommandLog:
-        return UnreliableCommandLog(self, self.logs[name])
+        return UnreliableCommandLog(self, name, self.logs[name])
 
     async def open_items(
         self, name: str, *, over: str, partitions: int, frontier: Sequence[int]
@@ -76,9 +85,9 @@ class UnreliableStore(InMemoryQueueStore):
 class UnreliableCommandLog(InMemoryCommandLog):
     """One worker's access to the log of a queue."""
 
-    def __init__(self, store: UnreliableStore, stored: StoredLog) -> None:
+    def __init__(self, store: UnreliableStore, name: str, stored: StoredLog) -> None:
         super().__init__(store, stored)
-        self._wire = store
+        self._wire, self._name = store, name
 
     async def read(self, timeout_s: float) -> Sequence[LogRecord]:
         await self._wire.pause(0.02)
@@ -87,9 +96,14 @@ class UnreliableCommandLog(InMemoryCommandLog):
         return await super().read(timeout_s)
 
     async def append(self, value: bytes) -> None:
+        sender = PROCESS.get()
+
         def store() -> None:
             records = self._stored.records
             records.append(LogRecord(len(records), self._wire.now_ms, value))
+            self._wire.trace.note(
+                sender, "writes", self._name, len(records) - 1, *decode_record(value).commands
+            )
             self._stored.grow()
 
         await self._wire.deliver("record", store)
@@ -115,8 +129,14 @@ class UnreliableItemLog(InMemoryItemLog):
         return found
 
     async def append(self, items: Sequence[ItemRecord]) -> list[int]:
+        sender = PROCESS.get()
+
+        def store() -> None:
+            self._wire.trace.note(sender, "puts", self._name, *items)
+            self.store_now(items)
+
         try:
-            await self._wire.deliver("items", lambda: self.store_now(items))
+            await self._wire.deliver("items", store)
         except KafkaUnavailable:
             return list(range(len(items)))
         return []

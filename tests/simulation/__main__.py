@@ -7,7 +7,6 @@ fault; the first one runs again and prints its whole trace. `--trace` prints tha
 from __future__ import annotations
 
 import argparse
-import hashlib
 import multiprocessing
 import os
 import sys
@@ -97,8 +96,7 @@ def show(first: int, end: int, kinds: Sequence[str], digest: bool) -> int:
         found = run(seed, kinds, listen=True)
         wrong += bool(found.wrong)
         if digest:
-            text = "\n".join(found.trace.lines())
-            print(seed, len(found.trace.entries), hashlib.sha256(text.encode()).hexdigest())
+            print(seed, len(found.trace.entries), found.trace.digest())
         else:
             print_trace(found)
     return 1 if wrong else 0

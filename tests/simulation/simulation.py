@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,7 @@ from services.consumer.stream import slices as running
 from shared.model.group import DELIVERIES
 from tests.fakes.virtual_time import NoEnd
 from tests.simulation.schedule import Schedule
-from tests.simulation.trace import Listener, Trace
+from tests.simulation.trace import Trace, heard
 from tests.simulation.verdict import is_quiet, is_shared_out, judge, shares
 from tests.simulation.world import World
 
@@ -29,7 +28,6 @@ QUIET_WITHIN_S = 90.0
 REST_S = 0.6
 """How long the group is watched after it has come to rest."""
 END_OF_TIME_MS = 9_000_000_000_000
-PRODUCT = ("services", "shared")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ def run(seed: int, kinds: Sequence[str] = (), *, listen: bool = False) -> Run:
         _small_checkpoints(rng.random() < 0.5),
         _small_parts(seed),
         _calls_at_once(calls_at_once),
-        _heard(world.trace, listen),
+        heard(world.trace, listen),
     ):
         try:
             wrong = world.loop.run(_course(world, Schedule(world, rng, kinds)))
@@ -208,21 +206,3 @@ def _small_parts(seed: int) -> Iterator[None]:
         yield
     finally:
         commits.MAX_PENDING_BYTES, marker_search.SEARCHED_AT_ONCE, slices.SLICE, running.TURN_S = before
-
-
-@contextmanager
-def _heard(trace: Trace, listen: bool) -> Iterator[None]:
-    """Sends the product's logs into the trace, or nowhere."""
-    listener, loggers = Listener(trace), [logging.getLogger(name) for name in PRODUCT]
-    before = [(logger.level, logger.propagate) for logger in loggers]
-    for logger in loggers:
-        logger.propagate = False
-        logger.setLevel(logging.INFO if listen else logging.CRITICAL + 1)
-        logger.addHandler(listener)
-    try:
-        yield
-    finally:
-        for logger, (level, propagate) in zip(loggers, before, strict=True):
-            logger.removeHandler(listener)
-            logger.setLevel(level)
-            logger.propagate = propagate

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from shared.zookeeper.znodes import Check, Create, Delete, Operation, Set
 from tests.fakes.virtual_time import PROCESS, VirtualLoop
 
+PRODUCT = ("services", "shared")
 _OF_EVERY_RECORD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "taskName"}
 
 
@@ -33,6 +36,10 @@ class Trace:
             said = ", ".join(_in_words(detail) for detail in details)
             yield f"{now_s:9.4f}  {who or '-':4}  {what:20}  {said}".rstrip()
 
+    def digest(self) -> str:
+        """Of all lines: equal only for equal runs."""
+        return hashlib.sha256("\n".join(self.lines()).encode()).hexdigest()
+
 
 class Listener(logging.Handler):
     """Writes down what the product's code logs, in the words of its log."""
@@ -46,6 +53,24 @@ class Listener(logging.Handler):
         self._trace.note(
             PROCESS.get(), "  says", record.getMessage(), *(f"{k}={v}" for k, v in extra.items())
         )
+
+
+@contextmanager
+def heard(trace: Trace, listen: bool) -> Iterator[None]:
+    """Sends the product's logs into the trace, or nowhere."""
+    listener, loggers = Listener(trace), [logging.getLogger(name) for name in PRODUCT]
+    before = [(logger.level, logger.propagate) for logger in loggers]
+    for logger in loggers:
+        logger.propagate = False
+        logger.setLevel(logging.INFO if listen else logging.CRITICAL + 1)
+        logger.addHandler(listener)
+    try:
+        yield
+    finally:
+        for logger, (level, propagate) in zip(loggers, before, strict=True):
+            logger.removeHandler(listener)
+            logger.setLevel(level)
+            logger.propagate = propagate
 
 
 def _in_words(detail: Any) -> str:

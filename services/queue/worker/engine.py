@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -24,6 +25,8 @@ from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable, NotFound, Unavailable
 
 READ_S = 1.0
+WRITER_BYTES = 8
+"""So many that no two lives of workers draw the same name."""
 T = TypeVar("T", bound=Answer)
 logger = logging.getLogger(__name__)
 
@@ -39,15 +42,19 @@ class QueueNotReady(KafkaUnavailable):
 class Engine:
     """The worker's copy of a queue; `run()` keeps it up to date. Make it inside the loop.
 
-    `items` is None until the log has said over which topic the queue is.
+    `items` is None until the log has said over which topic the queue is. `rng` draws the name of the writer
+    and the jitter of retries.
     """
 
-    def __init__(self, name: str, log: CommandLog, *, snapshot_every: int = SNAPSHOT_EVERY) -> None:
+    def __init__(
+        self, name: str, log: CommandLog, rng: random.Random, *, snapshot_every: int = SNAPSHOT_EVERY
+    ) -> None:
         self.name = name
         self.items: ItemLog | None = None
-        self.submissions = Submissions(log)
+        self.submissions = Submissions(log, rng.randbytes(WRITER_BYTES))
         self.demand = Demand(self._leasable, self._next_end_s)
         self._log = log
+        self._rng = rng
         self._now_s = asyncio.get_running_loop().time
         self._snapshot_every = snapshot_every
         self._replica: Replica | None = None
@@ -161,7 +168,7 @@ class Engine:
         it may be that of another queue of this name by now.
         """
         sending = asyncio.create_task(self.submissions.run(), name=f"commands of {self.name}")
-        backoff = Backoff(first_s=0.05, cap_s=2.0)
+        backoff = Backoff(first_s=0.05, cap_s=2.0, uniform=self._rng.random)
         try:
             while True:
                 try:

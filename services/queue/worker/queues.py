@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import random
 from collections.abc import Sequence
 
 import msgspec
@@ -56,7 +57,10 @@ class QueueChanges(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Queues:
-    """The queues by name. `run()` keeps the list; it must run before anything else is called."""
+    """The queues by name. `run()` keeps the list; it must run before anything else is called.
+
+    `rng` draws the names of writers and the jitter of retries; two workers must not draw the same.
+    """
 
     def __init__(
         self,
@@ -64,8 +68,10 @@ class Queues:
         *,
         snapshot_every: int = SNAPSHOT_EVERY,
         max_answer_bytes: int = answers.MAX_BYTES,
+        rng: random.Random | None = None,
     ) -> None:
         self._store = store
+        self._rng = rng or random.SystemRandom()
         self.answers = answers.Answers(max_answer_bytes)
         """What the answers that are being sent hold in memory."""
         self._snapshot_every = snapshot_every
@@ -180,7 +186,7 @@ class Queues:
 
     async def _until_open(self, name: str) -> None:
         """Returns once Kafka lists the queue: a broker hears of a new topic a moment later."""
-        backoff = Backoff(first_s=0.01, cap_s=0.2)
+        backoff = Backoff(first_s=0.01, cap_s=0.2, uniform=self._rng.random)
         try:
             async with asyncio.timeout(READY_S):
                 await self._look()
@@ -195,7 +201,7 @@ class Queues:
 
         Else a new queue of the name would be taken for the old one.
         """
-        backoff = Backoff(first_s=0.01, cap_s=0.2)
+        backoff = Backoff(first_s=0.01, cap_s=0.2, uniform=self._rng.random)
         with contextlib.suppress(TimeoutError):  # it is deleted all the same
             async with asyncio.timeout(READY_S):
                 await self._look()
@@ -227,7 +233,8 @@ class Queues:
         self.ages_s = ages_s
 
     def _start(self, name: str) -> None:
-        engine = Engine(name, self._store.open_log(name), snapshot_every=self._snapshot_every)
+        log = self._store.open_log(name)
+        engine = Engine(name, log, self._rng, snapshot_every=self._snapshot_every)
         self._open[name] = Leasing(engine, functools.partial(self._open.get, f"{name}{DEAD}"))
         self._tasks[name] = asyncio.create_task(self._serve(engine), name=f"queue {name}")
 
@@ -263,7 +270,7 @@ class Queues:
         self._start(name)
 
     async def _items_of(self, engine: Engine) -> ItemLog:
-        backoff = Backoff(first_s=0.01, cap_s=0.5)
+        backoff = Backoff(first_s=0.01, cap_s=0.5, uniform=self._rng.random)
         while True:
             try:
                 await engine.until_read(READY_S)
@@ -279,7 +286,7 @@ class Queues:
                 await asyncio.sleep(backoff.next_s())
 
     async def _read_items(self, engine: Engine, items: ItemLog) -> None:
-        backoff = Backoff(first_s=0.1, cap_s=5.0)
+        backoff = Backoff(first_s=0.1, cap_s=5.0, uniform=self._rng.random)
         while True:
             try:
                 await items.run(engine.changed)

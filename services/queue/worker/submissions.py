@@ -7,7 +7,6 @@ large records. Used by `worker/engine.py`, which reads the log and reports the a
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections import deque
 from collections.abc import Sequence
 
@@ -30,8 +29,8 @@ _Waiting = tuple[Sequence[AnyCommand], "asyncio.Future[Sequence[Answer]]"]
 class Submissions:
     """Commands of one worker; `run()` sends them. `writer` is the name of this life of the worker."""
 
-    def __init__(self, log: CommandLog) -> None:
-        self.writer = secrets.token_bytes(8)
+    def __init__(self, log: CommandLog, writer: bytes) -> None:
+        self.writer = writer
         self._log = log
         self._waiting: deque[_Waiting] = deque()
         self._sent: dict[int, list[_Waiting]] = {}

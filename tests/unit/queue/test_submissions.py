@@ -18,7 +18,7 @@ async def test_each_command_is_given_up_after_its_own_time() -> None:
     """A log that says nothing costs a caller 15 s, no matter when the others called."""
     store = InMemoryQueueStore()
     await store.create("q", over="", partitions=1)
-    submissions = Submissions(store.open_log("q"))
+    submissions = Submissions(store.open_log("q"), b"w")
     loop = asyncio.get_running_loop()
     waited: list[float] = []
 
