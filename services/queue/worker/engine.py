@@ -175,14 +175,13 @@ class Engine:
                     await self._follow()
                 except KafkaUnavailable as error:
                     logger.warning("log not readable", extra={"queue": self.name, "why": error.detail})
-                    if self.items is not None:
+                    if self._caught_up.is_set():  # its items are open, or are being opened
                         raise LogMoved(f"it could not be read: {error.detail}") from None
                 except UnknownRules as error:
                     self._fault = QueueRefused(error.detail)
                     logger.error("queue refused", extra={"queue": self.name, "why": error.detail})
                     self._caught_up.set()
                     return
-                self._caught_up.clear()
                 self.submissions.fail(KafkaUnavailable("the log of the queue is read again"))
                 await asyncio.sleep(backoff.next_s())
         finally:

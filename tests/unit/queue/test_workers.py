@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+
+import pytest
 
 from services.queue.core.commands import Configure, QueueSettings, encode_record
 from services.queue.core.replica import LogRecord
 from services.queue.core.snapshot import encode_state
-from tests.fakes.queues import InMemoryQueueStore
+from services.queue.worker.engine import QueueNotReady
+from services.queue.worker.handing_out import HandedOut
+from tests.fakes.queues import InMemoryItemLog, InMemoryQueueStore
 from tests.fakes.virtual_time import until, virtual_time
 from tests.unit.queue.world import Worker, receipts, worker
 
@@ -216,6 +221,54 @@ async def test_a_log_that_cannot_be_read_for_a_moment_is_taken_for_a_new_one() -
         store.is_away = False
         await until(lambda: dict(one.queues.all())["q"].engine.items not in (before, None))
         (item,) = await one.lease()
+
+    assert item["data"] == "old"
+
+
+class _SlowItems(InMemoryQueueStore):
+    """Opens no items while `may_open` is clear."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_open = asyncio.Event()
+        self.may_open.set()
+
+    async def open_items(
+        self, name: str, *, over: str, partitions: int, frontier: Sequence[int]
+    ) -> InMemoryItemLog:
+        await self.may_open.wait()
+        return await super().open_items(name, over=over, partitions=partitions, frontier=frontier)
+
+
+@virtual_time
+async def test_a_log_that_fails_while_its_items_are_being_opened_opens_them_again() -> None:
+    """The items belong to what was read before; with a fold that begins anew they would not fit."""
+
+    async def poll(one: Worker) -> Sequence[HandedOut]:
+        return await (await one.queues.find("q")).poll(1, 60_000, 5)
+
+    store = _SlowItems()
+    async with worker(store) as one:
+        await one.call("PUT", "q", {"partitions": 2})
+        await one.put({"data": "old"})
+        store.may_open.clear()
+        async with worker(store) as two:
+            await until(lambda: "q" in dict(two.queues.all()))
+            engine = dict(two.queues.all())["q"].engine
+            await engine.until_read(1)
+            waiting = asyncio.create_task(poll(two))
+            await asyncio.sleep(0.1)
+            reading = store.readers["q"]
+            store.is_away = True
+            await reading.interrupt()
+            store.is_away = False
+            reading.may_read.clear()  # so the items would be there before anything is folded again
+            await asyncio.sleep(1)
+            store.may_open.set()
+            with pytest.raises(QueueNotReady):
+                await waiting
+            reading.may_read.set()
+            (item,) = await two.lease(wait_s=5)
 
     assert item["data"] == "old"
 
