@@ -39,6 +39,8 @@ T = TypeVar("T")
 LEASE_MS = 2_000
 REQUEST_S = 8.0
 """So long a client waits for an answer."""
+DRAINED_WITHIN_S = 600.0
+"""After the healing. Each ack that is refused costs the 60 s of its lease."""
 MAX_CALLS = 1_000_000
 """Of the loop, in one run; a good one has less than a quarter of that."""
 MAX_LIVES = 60
@@ -279,12 +281,16 @@ class Course:
     async def _drain(self) -> None:
         """A client without faults takes what is left, until nothing is."""
         worker = self.workers[-1]
+        deadline_s = self.loop.time() + DRAINED_WITHIN_S
         while not await self._is_empty(worker):
+            assert self.loop.time() < deadline_s, "the rest is not worked off in time"
             before = self.ledger.copy()
             found = await self._ask(worker, lambda leasing: leasing.poll(100, 60_000, 3))
             if found:
                 self.wrong += self.ledger.hand("last", found, before, self.store.now_ms, self._letters())
                 await self._settle("last", "ack", found)
+            else:
+                await asyncio.sleep(0.05)  # it may have been refused, and time must pass until it is not
 
     async def _is_empty(self, worker: Worker) -> bool:
         try:
@@ -298,9 +304,8 @@ class Course:
         if all(self._most_attempts):
             often = [one for one in self.ledger.seen if one[1] > max(self._most_attempts)]
             self.wrong += [f"{place} has had attempt {attempt}" for place, attempt in often]
-        log = self.store.logs["q"]
         # commands may still be on their way, and states are equal only at the same offset
-        await until(lambda: {engine.next_offset for engine in self._engines()} == {len(log.records)})
+        await until(lambda: all(map(self._is_at_the_end, self.workers)))
         if len({encode_state(engine.state) for engine in self._engines()}) > 1:
             self.wrong.append("workers at the end of the log have different states")
         reference = self._folded("q")
@@ -359,6 +364,13 @@ class Course:
     def _letters(self) -> set[int]:
         stored = self.store.topics["q.dead"].partitions
         return {int(letter.value) for one in stored for letter in one if letter}
+
+    def _is_at_the_end(self, worker: Worker) -> bool:
+        """Whether it has found the queue, can use it, and has read its whole log."""
+        found = dict(worker.queues.all()).get("q")
+        if found is None or not found.engine.is_ready:
+            return False
+        return found.engine.next_offset == len(self.store.logs["q"].records)
 
     def _engines(self) -> list[Engine]:
         return [dict(one.queues.all())["q"].engine for one in self.workers]

@@ -298,6 +298,6 @@ class Queues:
     async def _close(self, name: str) -> None:
         task = self._tasks.pop(name)
         leasing = self._open.pop(name)
+        task.cancel()  # first: it may be about to reopen the queue
         await leasing.close()
-        task.cancel()
         await asyncio.wait((task,))
