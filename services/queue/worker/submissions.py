@@ -153,9 +153,11 @@ class Submissions:
             if answered.done():  # who waited for it has gone: it was never sent
                 self._waiting.popleft()
                 continue
-            is_alone = any(isinstance(command, Seek) for command in some)
+            is_alone = False
             commands += len(some)
-            size += sum(_size(command) for command in some)
+            for command in some:
+                is_alone |= isinstance(command, Seek)
+                size += _size(command)
             if taken and (is_alone or commands > MOST_COMMANDS or size > MOST_BYTES):
                 break
             taken.append(self._waiting.popleft())
