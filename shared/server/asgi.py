@@ -49,7 +49,7 @@ class AppExchange(Exchange):
         return self.size > MAX_UNTAKEN_BYTES
 
     def start(self) -> None:
-        task = self._task = asyncio.get_running_loop().create_task(self._run())
+        task = self._task = self.line.loop.create_task(self._run())
         self.line.tasks.add(task)
         task.add_done_callback(self.line.tasks.discard)
 

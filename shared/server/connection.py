@@ -47,8 +47,9 @@ class HttpConnection(asyncio.Protocol):
         self._bounds = bounds
         self._heads = face.heads(lambda: server_state.default_headers)
         self._reader = RequestReader(self)
-        loop = _loop or asyncio.get_running_loop()
-        self._patience = Patience(bounds, config.timeout_keep_alive, loop, self._on_late)
+        # kept, because looking for it costs a system call each time (getpid)
+        self.loop = _loop or asyncio.get_running_loop()
+        self._patience = Patience(bounds, config.timeout_keep_alive, self.loop, self._on_late)
         self.requests = RequestQueue(face.inflight)
         self.outlet: Outlet = cast(Outlet, None)
         self._is_excess = self._is_feeding = False
@@ -169,7 +170,7 @@ class HttpConnection(asyncio.Protocol):
             self._close()
         elif self.requests.waiting:
             # not at once: 64 may wait, and until then it may turn out that the client is gone
-            asyncio.get_running_loop().call_soon(self._start_next)
+            self.loop.call_soon(self._start_next)
         self._watch()
 
     def resume(self) -> None:

@@ -54,6 +54,9 @@ class Line(Protocol):
     def outlet(self) -> Outlet: ...
 
     @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    @property
     def tasks(self) -> set[asyncio.Task[None]]: ...
 
     def respond(self, exchange: Exchange, status: int, headers: Pairs, body: bytes) -> None:

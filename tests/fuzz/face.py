@@ -84,6 +84,7 @@ class FakeLine:
         self._headers: list[tuple[bytes, bytes]] = []
         self._wire = Wire()
         self.outlet = Outlet(self._wire)
+        self.loop = asyncio.get_running_loop()
         self.tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, exchange: Exchange, status: int, headers: Pairs) -> None:

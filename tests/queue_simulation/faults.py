@@ -129,14 +129,14 @@ FAULTS = (
         name="a worker that stood still hands out what is over",
         file=f"{WORKER}/handing_out.py",
         text="    if item is None or item.lease != leased.receipt.lease:\n        return False\n"
-        "    return engine.now_ms < item.until_ms\n",
+        "    return now_ms < item.until_ms\n",
         instead="    return item is not None\n",
     ),
     _WorkersFault(
         name="repeats are handed out",
         file=f"{WORKER}/handing_out.py",
-        text="        return False\n    return engine.now_ms < item.until_ms\n",
-        instead="        return item is None\n    return engine.now_ms < item.until_ms\n",
+        text="        return False\n    return now_ms < item.until_ms\n",
+        instead="        return item is None\n    return now_ms < item.until_ms\n",
     ),
     _WorkersFault(
         name="exhausted items are done without a letter",

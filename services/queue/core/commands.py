@@ -7,6 +7,7 @@ is in fold.py. Used by the worker, which writes them, and by replica.py, which r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal, NamedTuple, TypeAlias, get_args
 
@@ -160,6 +161,8 @@ class CommandRecord(msgspec.Struct, frozen=True, array_like=True):
     commands: tuple[AnyCommand, ...]
 
 
+# 19 digits may exceed 64 bits, and `\d` would allow other scripts
+_receipt = re.compile("([0-9]{1,18})/([0-9]{1,18})/([0-9]{1,18})").fullmatch
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(CommandRecord).decode
 
@@ -188,8 +191,8 @@ def show_receipt(receipt: Receipt) -> str:
 
 def parse_receipt(text: str) -> Receipt:
     """The receipt in a client's text. Raises InvalidInput if it cannot have come from here."""
-    parts = text.split("/")
-    # 19 digits may exceed 64 bits, and `isdecimal` alone would allow other scripts
-    if len(parts) != 3 or not all(p.isascii() and p.isdecimal() and len(p) < 19 for p in parts):
+    found = _receipt(text)
+    if found is None:
         raise InvalidInput(f"{text[:80]!r} is not a receipt")
-    return Receipt(*map(int, parts))
+    partition, offset, lease = found.groups()
+    return Receipt(int(partition), int(offset), int(lease))

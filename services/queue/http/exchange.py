@@ -40,8 +40,7 @@ class Leaving(Unavailable):
     """The worker is stopping; send this to another one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountedAnswer:
+class CountedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """An answer with items, in JSON; its bytes count until they are sent."""
 
     content: bytes
@@ -90,8 +89,8 @@ class ItemExchange(CountedExchange):
                 types = tuple(value.encode() for value in headers.getlist("content-type"))
                 encodings = tuple(value.encode() for value in headers.getlist("content-encoding"))
                 self._wrapping = wrapping_for(types, encodings)
-            length = headers.get("content-length", "")
-            share.check_announced(int(length) if length.isdecimal() else 0)
+            length = dict(head.headers).get(b"content-length", b"")
+            share.check_announced(int(length) if length.isdigit() else 0)
         except BatonError as error:
             self._refuse(error)
             return
@@ -126,7 +125,7 @@ class ItemExchange(CountedExchange):
     def _begin(self, body: bytes) -> None:
         if not self._has_items:
             self._release()  # a lease may wait for long, and its body is read
-        task = self._task = asyncio.get_running_loop().create_task(self._run(body))
+        task = self._task = self.line.loop.create_task(self._run(body))
         self.line.tasks.add(task)
         task.add_done_callback(self.line.tasks.discard)
 

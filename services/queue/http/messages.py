@@ -6,7 +6,7 @@ Times of requests are in seconds, as people write them; the log has milliseconds
 from __future__ import annotations
 
 import base64
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
 
@@ -190,11 +190,7 @@ def parse(body: bytes, kind: type[S]) -> S:
 def shown_item(handed: HandedOut) -> Item:
     """The item as its client gets it."""
     leased, record = handed.leased, handed.record
-    content: dict[str, Any] = (
-        {"data": msgspec.Raw(record.value)}
-        if is_json(record.value)
-        else {"raw": base64.b64encode(record.value).decode()}
-    )
+    is_data = is_json(record.value)
     return Item(
         receipt=show_receipt(leased.receipt),
         id=record.id or None,
@@ -202,7 +198,8 @@ def shown_item(handed: HandedOut) -> Item:
         enqueued_at=record.append_ms,
         until=leased.until_ms,
         headers=record.headers,
-        **content,
+        data=msgspec.Raw(record.value) if is_data else msgspec.UNSET,
+        raw=msgspec.UNSET if is_data else base64.b64encode(record.value).decode(),
     )
 
 

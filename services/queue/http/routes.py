@@ -94,9 +94,9 @@ class ItemHandlers:
         found: Sequence[HandedOut] = ()
         share = AnswerShare(self._queues.answers)
         try:
-            if not asked.wait_s or leasing.engine.demand.suffices(asked.max):
+            if not asked.wait_s:
                 found = await leasing.lease(asked.max, lease_ms, share)
-            if asked.wait_s and not found:
+            elif not (found := await leasing.lease_ready(asked.max, lease_ms, share)):
                 found = await self._polled(leasing.poll(asked.max, lease_ms, asked.wait_s, share))
             content = msgspec.json.encode(Items(items=[shown_item(one) for one in found]))
         except BaseException:

@@ -6,6 +6,7 @@ take everything from the others. What was given up is read again from Kafka. Use
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Final
 
 from services.queue.core.items import ItemRecord
@@ -47,7 +48,8 @@ class ItemCache:
     def __init__(self, caches: ItemCaches) -> None:
         self.bytes = 0
         self._caches = caches
-        self._items: dict[Place, ItemRecord] = {}
+        # a plain dict looks for its first entry behind all that were dropped: 60 µs an item on average
+        self._items = OrderedDict[Place, ItemRecord]()
 
     def __repr__(self) -> str:
         return f"<ItemCache: {len(self._items)} items, {self.bytes} bytes>"

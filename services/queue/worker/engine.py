@@ -51,7 +51,7 @@ class Engine:
     ) -> None:
         self.name = name
         self.items: ItemLog | None = None
-        self.submissions = Submissions(log, rng.randbytes(WRITER_BYTES))
+        self.submissions = Submissions(log, rng.randbytes(WRITER_BYTES), self._give_back_unclaimed)
         self.demand = Demand(self._leasable, self._next_end_s)
         self._log = log
         self._rng = rng
@@ -153,6 +153,12 @@ class Engine:
             self._giving_back.add(task)
             task.add_done_callback(self._giving_back.discard)
 
+    def _give_back_unclaimed(self, answers: Sequence[Answer]) -> None:
+        """Their client has gone, or has had a 503 meanwhile."""
+        for answer in answers:
+            if isinstance(answer, LeaseAnswer):
+                self.give_back(answer.leased)
+
     async def _try(self, commands: Sequence[AnyCommand]) -> None:
         with contextlib.suppress(KafkaUnavailable):
             await self.submissions.submit(commands)
@@ -210,9 +216,7 @@ class Engine:
                 folded = replica.feed(record)
                 self._read_s = self._now_s()
                 if folded is not None and folded.writer == self.submissions.writer:
-                    for answer in self.submissions.answer(folded.number, folded.answers):
-                        if isinstance(answer, LeaseAnswer):  # its request had a 503 meanwhile
-                            self.give_back(answer.leased)
+                    self.submissions.answer(folded.number, folded.answers)
                     if folded.is_snapshot_due:
                         self._begin_snapshot(replica)
             self.changed()

@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from services.queue.core.commands import Ack, AnyCommand, Enter, Receipt, given_back
 from services.queue.core.fold import Leased
 from services.queue.core.items import ItemRecord
 from services.queue.core.open_items import Place
+from services.queue.core.queue_state import QueueState
 from services.queue.ports import ItemLog
 from services.queue.worker.answers import AnswerShare
 from services.queue.worker.engine import Engine
@@ -25,8 +28,7 @@ READ_AT_ONCE: Final = 10
 """Items that are read together, before it is known how large they are."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandedOut:
+class HandedOut(msgspec.Struct, frozen=True, kw_only=True):
     """An item in the hands of a client."""
 
     leased: Leased
@@ -64,10 +66,14 @@ async def hand_out(
         commands.append(Ack(tuple(read.gaps)))
     if read.left:
         commands.append(given_back(read.left))
-    await engine.submissions.submit(commands)
+    if commands:
+        await engine.submissions.submit(commands)
     if read.left and not read.found:
         raise Overloaded("too many answers are being sent")
-    over = [one.leased for one in read.found if not _is_held(engine, one.leased)]
+    state, now_ms = engine.state, engine.now_ms
+    over = [one.leased for one in read.found if not _is_held(state, now_ms, one.leased)]
+    if not over:
+        return read.found
     engine.give_back(over)  # no attempt, if nobody else has had them since
     return [one for one in read.found if one.leased not in over]
 
@@ -95,9 +101,9 @@ async def _read(items: ItemLog, leased: Sequence[Leased], share: AnswerShare | N
     return read
 
 
-def _is_held(engine: Engine, leased: Leased) -> bool:
+def _is_held(state: QueueState, now_ms: int, leased: Leased) -> bool:
     """Whether the item is still this lease's: it may be a repeat, or this worker stood still for too long."""
-    item = engine.state.open.get(place_of(leased.receipt))
+    item = state.open.get(place_of(leased.receipt))
     if item is None or item.lease != leased.receipt.lease:
         return False
-    return engine.now_ms < item.until_ms
+    return now_ms < item.until_ms

@@ -107,22 +107,29 @@ class Leasing:
         `share`: what the answer may hold in memory. Raises KafkaUnavailable, Overloaded, ItemsLost, and as
         `Engine.state`.
         """
-        demand = self.engine.demand
-        if demand.suffices(count):
-            demand.begin(count)
-            taken = await self._finish(self._take(count, lease_ms, share))
-            if taken.found:
-                return taken.found
+        found = await self.lease_ready(count, lease_ms, share)
+        if found:
+            return found
         # what was put before this call must be found, although this worker may not have read it yet
         await self.items.catch_up()
         clock = asyncio.get_running_loop().time
         until_s = clock() + LOOK_ON_S
         while True:
-            demand.begin(count)
-            taken = await self._finish(self._take(count, lease_ms, share))
+            self.engine.demand.begin(count)
+            taken = await self._take(count, lease_ms, share)
             # repeats, offsets without an item, dead letters: there may be items behind them
             if taken.found or not taken.offsets or clock() > until_s:
                 return taken.found
+
+    async def lease_ready(
+        self, count: int, lease_ms: int, share: AnswerShare | None = None
+    ) -> Sequence[HandedOut]:
+        """As `lease`, but none unless this worker knows of enough for all who wait, and for this call."""
+        demand = self.engine.demand
+        if not demand.suffices(count):
+            return ()
+        demand.begin(count)
+        return (await self._take(count, lease_ms, share)).found
 
     async def poll(
         self, count: int, lease_ms: int, wait_s: float, share: AnswerShare | None = None
@@ -130,7 +137,7 @@ class Leasing:
         """As `lease`, but waits for the first item, at most so long."""
         until_s = asyncio.get_running_loop().time() + wait_s
         while await self.engine.demand.wait(count, until_s):
-            taken = await self._finish(self._take(count, lease_ms, share))
+            taken = await self._take(count, lease_ms, share)
             if taken.found:
                 return taken.found
         return []
@@ -220,39 +227,25 @@ class Leasing:
         await self.items.catch_up()
         return self.engine.status()
 
-    async def _finish(self, taking: asyncio.Task[Taken]) -> Taken:
-        """The result, even if the client goes meanwhile: then the items are given back."""
+    async def _take(self, count: int, lease_ms: int, share: AnswerShare | None) -> Taken:
+        """One lease in the log. If its client goes meanwhile, the items are given back."""
+        engine, got = self.engine, 0
         try:
-            return await asyncio.shield(taking)
-        except asyncio.CancelledError:
-            taking.add_done_callback(self._give_back)
+            items = self.sound_items
+            if share is not None:
+                share.check()
+            command = Lease(count, lease_ms, tuple(items.ends), tuple(items.starts))
+            answer = await engine.submit(command, LeaseAnswer)
+            got = len(answer.leased) + len(answer.to_bury)
+        finally:
+            engine.demand.served(count, got)
+        if answer.to_bury:
+            self._start(self._bury(answer.to_bury))
+        try:
+            return Taken(await hand_out(engine, items, answer.leased, share), got)
+        except (KafkaUnavailable, asyncio.CancelledError):
+            engine.give_back(answer.leased)
             raise
-
-    def _give_back(self, taking: asyncio.Task[Taken]) -> None:
-        if not taking.cancelled() and taking.exception() is None:
-            self.engine.give_back([one.leased for one in taking.result().found])
-
-    def _take(self, count: int, lease_ms: int, share: AnswerShare | None) -> asyncio.Task[Taken]:
-        async def take() -> Taken:
-            engine, got = self.engine, 0
-            try:
-                items = self.sound_items
-                if share is not None:
-                    share.check()
-                command = Lease(count, lease_ms, tuple(items.ends), tuple(items.starts))
-                answer = await engine.submit(command, LeaseAnswer)
-                got = len(answer.leased) + len(answer.to_bury)
-            finally:
-                engine.demand.served(count, got)
-            if answer.to_bury:
-                self._start(self._bury(answer.to_bury))
-            try:
-                return Taken(await hand_out(engine, items, answer.leased, share), got)
-            except KafkaUnavailable:
-                engine.give_back(answer.leased)
-                raise
-
-        return asyncio.create_task(take(), name=f"lease of {self.engine.name}")
 
     async def _bury(self, gone: Sequence[Leased]) -> None:
         with contextlib.suppress(KafkaUnavailable):  # its queue is not open yet: a later lease has them again

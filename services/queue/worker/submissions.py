@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from services.queue.core.commands import AnyCommand, Seek, encode_record
 from services.queue.core.fold import Answer
@@ -27,11 +27,19 @@ _Waiting = tuple[Sequence[AnyCommand], "asyncio.Future[Sequence[Answer]]"]
 
 
 class Submissions:
-    """Commands of one worker; `run()` sends them. `writer` is the name of this life of the worker."""
+    """Commands of one worker; `run()` sends them. `writer` is the name of this life of the worker.
 
-    def __init__(self, log: CommandLog, writer: bytes) -> None:
+    `on_unclaimed` hears of answers that nobody waits for any more. Make it inside the loop.
+    """
+
+    def __init__(
+        self, log: CommandLog, writer: bytes, on_unclaimed: Callable[[Sequence[Answer]], None]
+    ) -> None:
         self.writer = writer
         self._log = log
+        self._on_unclaimed = on_unclaimed
+        # kept, because looking for it costs a system call each time (getpid)
+        self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Waiting] = deque()
         self._sent: dict[int, list[_Waiting]] = {}
         self._awaited: deque[tuple[float, asyncio.Future[Sequence[Answer]]]] = deque()
@@ -48,7 +56,7 @@ class Submissions:
         """The answers to the commands, which stand in one record, in this order.
 
         Raises KafkaUnavailable: then they may have had their effect all the same. A cancelled call does not
-        withdraw them.
+        withdraw what was sent; its answers are unclaimed.
         """
         if not commands:
             return []
@@ -56,30 +64,34 @@ class Submissions:
             raise self._ended
         if len(self._sent) > MOST_UNREAD:
             raise KafkaUnavailable("the log of the queue is not read at present")
-        loop = asyncio.get_running_loop()
-        answered: asyncio.Future[Sequence[Answer]] = loop.create_future()
+        answered: asyncio.Future[Sequence[Answer]] = self._loop.create_future()
         self._waiting.append((commands, answered))
         while self._awaited and self._awaited[0][1].done():
             self._awaited.popleft()
-        self._awaited.append((loop.time() + ANSWER_TIMEOUT_S, answered))
+        self._awaited.append((self._loop.time() + ANSWER_TIMEOUT_S, answered))
         if self._alarm is None:
-            self._alarm = loop.call_later(ANSWER_TIMEOUT_S, self._give_up)
+            self._alarm = self._loop.call_later(ANSWER_TIMEOUT_S, self._give_up)
         self._wake.set()
-        return await answered
+        try:
+            return await answered
+        except asyncio.CancelledError:
+            if answered.done() and not answered.cancelled() and answered.exception() is None:
+                self._on_unclaimed(answered.result())  # answered and cancelled in one turn of the loop
+            raise
 
-    def answer(self, number: int, answers: Sequence[Answer]) -> Sequence[Answer]:
-        """The record of this number was folded; returns the answers that nobody waits for any more."""
+    def answer(self, number: int, answers: Sequence[Answer]) -> None:
+        """The record of this number was folded."""
         if number not in self._sent:
-            return answers
-        at, left = 0, list[Answer]()
+            self._on_unclaimed(answers)
+            return
+        at = 0
         for commands, answered in self._sent.pop(number):
             some = answers[at : at + len(commands)]
             if answered.done():
-                left += some
+                self._on_unclaimed(some)
             else:
                 answered.set_result(some)
             at += len(commands)
-        return left
 
     def fail(self, error: BatonError) -> None:
         """Nothing that is on its way will be answered: the fold begins anew."""
@@ -118,13 +130,12 @@ class Submissions:
 
     def _give_up(self) -> None:
         """Fails what has waited for too long. One timer for all: a command costs no timer of its own."""
-        loop = asyncio.get_running_loop()
-        now_s, self._alarm = loop.time(), None
+        now_s, self._alarm = self._loop.time(), None
         while self._awaited:
             deadline_s, answered = self._awaited[0]
             if not answered.done():
                 if deadline_s > now_s:
-                    self._alarm = loop.call_at(deadline_s, self._give_up)
+                    self._alarm = self._loop.call_at(deadline_s, self._give_up)
                     return
                 answered.set_exception(KafkaUnavailable("the log of the queue does not answer in time"))
             self._awaited.popleft()
@@ -143,9 +154,11 @@ class Submissions:
             if answered.done():  # who waited for it has gone: it was never sent
                 self._waiting.popleft()
                 continue
-            is_alone = any(isinstance(command, Seek) for command in some)
+            is_alone = False
             commands += len(some)
-            size += sum(_size(command) for command in some)
+            for command in some:
+                is_alone |= isinstance(command, Seek)
+                size += _size(command)
             if taken and (is_alone or commands > MOST_COMMANDS or size > MOST_BYTES):
                 break
             taken.append(self._waiting.popleft())

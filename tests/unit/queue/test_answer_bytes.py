@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from services.queue.core.items import ItemRecord
 from services.queue.http.exchange import PIECE_BYTES
 from services.queue.kafka import cache
@@ -113,3 +115,17 @@ def test_one_queue_has_a_bound_of_its_own() -> None:
 
     assert one.bytes <= cache.QUEUE_BYTES
     assert len(one) == 23
+
+
+def test_a_full_cache_drops_its_oldest_item_without_a_search() -> None:
+    """Each new item drops an old one then, so 50,000 of them cost a tenth of a second, and not three."""
+    one = ItemCache(ItemCaches())
+    item = ItemRecord(value=b"x" * 100)
+    began_s = time.process_time()
+    for n in range(150_000):
+        if n == 100_000:
+            began_s = time.process_time()
+        one.keep((0, n), item)
+
+    assert time.process_time() - began_s < 1.5
+    assert one.bytes <= cache.QUEUE_BYTES

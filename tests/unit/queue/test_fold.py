@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from services.queue.core.commands import (
@@ -196,3 +198,17 @@ def test_a_lease_that_no_client_has_seen_is_no_attempt() -> None:
     item = log.state.open.get((0, 0))
     assert item is not None
     assert (again.offset, item.attempts) == (0, 1)
+
+
+def test_an_ack_forgets_the_oldest_id_without_a_search() -> None:
+    """Once as many are known as may be, each new one drops an old one: 50,000 cost a tenth of a second."""
+    ids = KnownIds()
+    began_s = time.process_time()
+    for n in range(MAX_ACKED + 50_000):
+        if n == MAX_ACKED:
+            began_s = time.process_time()
+        ids.prune(n)
+        ids.leave(AckedId(str(n), 0, n, 1_000_000))
+
+    assert time.process_time() - began_s < 1.5
+    assert len(ids) == MAX_ACKED
