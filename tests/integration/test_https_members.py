@@ -18,7 +18,7 @@ import pytest
 from cli.stack.certificates import Authority, make_authority
 from cli.stack.znode_locks import change_acls
 from services.consumer.adapters.http_peers import HttpPeers
-from services.control.adapters.http_members import http_client
+from services.control.adapters.http_client import http_client
 from shared.errors import PeerUnavailable
 from shared.service import tls as tls_module
 from shared.service.runtime import JsonLines
