@@ -137,7 +137,8 @@ class _Connection(asyncio.Protocol):
         """Status and body of the answer. Without one, the connection is closed."""
         if not self.is_open:
             raise _Closed("the connection was closed")
-        waiting = self._waiting = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
+        self._waiting = waiting
         self._transport.write(request)
         try:
             return await waiting
