@@ -49,7 +49,8 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
     from bench.simulated_lookup import SimulatedOwners, SimulatedRecords, write_lake
     from bench.simulated_members import polled
     from bench.simulated_runs import SimulatedRunner
-    from services.control.adapters.http_members import HttpMembers, http_client
+    from services.control.adapters.http_members import HttpMembers
+    from services.control.adapters.kept_connections import KeptConnections
     from services.control.adapters.zookeeper_operations import ZooKeeperOperations
     from services.control.core.schedules import Schedule
     from services.control.http.console.routes import wall_ms
@@ -64,7 +65,7 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
 
     feed = EventFeed()
     world = SimulatedCluster(streams, members, changes_per_s, feed)
-    async with http_client() as http, polled(world, HttpMembers(http)) as faces:
+    async with KeptConnections() as asked, polled(world, HttpMembers(asked.get)) as faces:
         view = view_on(world, feed, faces)
         await view.step()
         actions = Actions(lambda _: None)
@@ -101,9 +102,7 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
                 paint_s=REFRESH_S,
             )
             keep_collections_short()
-            config = uvicorn.Config(
-                app, "127.0.0.1", port, log_level="warning", lifespan="off", loop="uvloop"
-            )
+            config = uvicorn.Config(app, "127.0.0.1", port, log_level="warning", lifespan="off")
             async with asyncio.TaskGroup() as tasks:
                 for part in (view, operations, history, problems):
                     tasks.create_task(part.run())
@@ -112,7 +111,9 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
 
 def main(arguments: Sequence[str]) -> int:
     """Serves until Ctrl-C."""
-    asyncio.run(serve(*map(int, arguments)))
+    import uvloop
+
+    uvloop.run(serve(*map(int, arguments)))
     return 0
 
 

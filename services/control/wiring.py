@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from services.control.adapters.http_client import HttpClient, http_client
 from services.control.adapters.http_drain import HttpDrain
-from services.control.adapters.http_members import HttpClient, HttpMembers, http_client
+from services.control.adapters.http_members import HttpMembers
 from services.control.adapters.http_owners import HttpOwners
 from services.control.adapters.http_producers import HttpProducers
 from services.control.adapters.http_queues import HttpQueues
@@ -21,6 +22,7 @@ from services.control.adapters.kafka_offsets import KafkaOffsets
 from services.control.adapters.kafka_records import KafkaRecords
 from services.control.adapters.kafka_rewinds import KafkaRewinds
 from services.control.adapters.kafka_sessions import KafkaSessions
+from services.control.adapters.kept_connections import KeptConnections
 from services.control.adapters.run_store import RunStore
 from services.control.adapters.signed_requests import SignedRequests
 from services.control.adapters.spark_place import SparkPlace
@@ -87,7 +89,7 @@ async def control_on(settings: ControlSettings, stack: contextlib.AsyncExitStack
     stack.push_async_callback(zookeeper.close)
     http = await stack.enter_async_context(http_client(settings.tls))
     feed, cluster = EventFeed(), ZooKeeperCluster(zookeeper, settings.names)
-    view = await _view(settings, stack, cluster, http, feed)
+    view = await _view(settings, stack, cluster, feed)
     sink = await stack.enter_async_context(_event_sink(settings))
     actions = Actions(sink.emit)
     signed = SignedRequests(http, partial(_secrets, settings, zookeeper), settings.namespace)
@@ -185,14 +187,14 @@ async def _view(
     settings: ControlSettings,
     stack: contextlib.AsyncExitStack,
     cluster: ZooKeeperCluster,
-    http: HttpClient,
     feed: EventFeed,
 ) -> ClusterView:
+    asked = await stack.enter_async_context(KeptConnections(settings.tls))
     return ClusterView(
         cluster,
         await stack.enter_async_context(KafkaOffsets(settings.kafka_access, settings.names)),
-        HttpMembers(http),
-        HttpProducers(http),
+        HttpMembers(asked.get),
+        HttpProducers(asked.get),
         settings.names,
         refresh_s=settings.refresh_s,
         status_window_s=settings.status_window_s,

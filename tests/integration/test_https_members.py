@@ -18,7 +18,8 @@ import pytest
 from cli.stack.certificates import Authority, make_authority
 from cli.stack.znode_locks import change_acls
 from services.consumer.adapters.http_peers import HttpPeers
-from services.control.adapters.http_members import http_client
+from services.control.adapters.http_client import http_client
+from services.control.adapters.kept_connections import KeptConnections
 from shared.errors import PeerUnavailable
 from shared.service import tls as tls_module
 from shared.service.runtime import JsonLines
@@ -152,6 +153,19 @@ async def test_a_port_with_https_tells_plain_clients_nothing(authority: Authorit
                 await stranger.get(f"{b.address}/status")
         async with http_client(files_of(authority, "control")) as control:
             assert (await control.get(f"{b.address}/status")).status_code == 200
+
+
+async def test_control_asks_members_over_https_as_it_calls_them(authority: Authority, tmp_path: Path) -> None:
+    """A member needs control's certificate, and control trusts no other authority."""
+    other = make_authority(tmp_path / "other")
+    async with serving("b", tls=files_of(authority, "b")) as b:
+        asked = []
+        own = files_of(authority, "control")
+        for tls in (own, TlsFiles(ca=own.ca), dataclasses.replace(own, ca=files_of(other, "control").ca)):
+            async with KeptConnections(tls) as connections:
+                asked.append([await connections.get(f"{b.address}/status") is not None for _ in range(2)])
+
+        assert asked == [[True, True], [False, False], [False, False]]
 
 
 async def test_certificates_are_replaced_while_members_run(

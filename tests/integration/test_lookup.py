@@ -8,11 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from services.control.adapters.http_members import HttpMembers, http_client
+from services.control.adapters.http_client import http_client
+from services.control.adapters.http_members import HttpMembers
 from services.control.adapters.http_owners import HttpOwners
 from services.control.adapters.http_producers import HttpProducers
 from services.control.adapters.kafka_offsets import KafkaOffsets
 from services.control.adapters.kafka_records import KafkaRecords
+from services.control.adapters.kept_connections import KeptConnections
 from services.control.adapters.signed_requests import SignedRequests
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
 from services.control.core.lookup import KeyRow
@@ -63,8 +65,9 @@ async def finder(found: Group, zookeeper: str, lake: Path) -> AsyncIterator[Find
         offsets = await stack.enter_async_context(KafkaOffsets(where.kafka, where.names))
         records = await stack.enter_async_context(KafkaRecords(where.kafka, where.names))
         http = await stack.enter_async_context(http_client())
-        cluster, members = ZooKeeperCluster(znodes, where.names), HttpMembers(http)
-        producers = HttpProducers(http)
+        asked = await stack.enter_async_context(KeptConnections())
+        cluster, members = ZooKeeperCluster(znodes, where.names), HttpMembers(asked.get)
+        producers = HttpProducers(asked.get)
         view = ClusterView(
             cluster, offsets, members, producers, where.names, refresh_s=0.1, status_window_s=20.0
         )

@@ -7,10 +7,12 @@ import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from services.control.adapters.http_client import http_client
 from services.control.adapters.http_drain import HttpDrain
-from services.control.adapters.http_members import HttpMembers, http_client
+from services.control.adapters.http_members import HttpMembers
 from services.control.adapters.http_producers import HttpProducers
 from services.control.adapters.kafka_offsets import KafkaOffsets
+from services.control.adapters.kept_connections import KeptConnections
 from services.control.adapters.signed_requests import SignedRequests
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
 from services.control.adapters.zookeeper_operations import ZooKeeperOperations
@@ -69,11 +71,12 @@ async def control(found: Group, zookeeper: str) -> AsyncIterator[Control]:
         znodes = await stack.enter_async_context(ZooKeeper(zookeeper, 6.0))
         offsets = await stack.enter_async_context(KafkaOffsets(where.kafka, where.names))
         http = await stack.enter_async_context(http_client())
+        asked = await stack.enter_async_context(KeptConnections())
         cluster = ZooKeeperCluster(znodes, where.names)
-        members, pins = HttpMembers(http), ZooKeeperPins(znodes, where.names)
+        members, pins = HttpMembers(asked.get), ZooKeeperPins(znodes, where.names)
         signed = SignedRequests(http, lambda: ensure_secrets(znodes, where.names, ""), where.names.namespace)
         drain = HttpDrain(signed)
-        producers = HttpProducers(http)
+        producers = HttpProducers(asked.get)
         view = ClusterView(
             cluster, offsets, members, producers, where.names, refresh_s=0.1, status_window_s=20.0
         )

@@ -1,7 +1,7 @@
 """Asks every producer for its counts, over HTTP.
 
 Workers of one producer are registered one by one, but share a port: any of them answers for all, so each
-address is asked once. A private port is asked if there is one. One of control's files that import httpx.
+address is asked once. A private port is asked if there is one.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-import httpx
 import msgspec
 
 from services.control.adapters.http_members import answer_of
+from services.control.adapters.kept_connections import Ask
 from services.control.core.producer_rates import ProducerCounts
 from shared.model.cluster import ProducerNode
 
@@ -24,17 +24,17 @@ class _Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpProducers:
-    """A `ProducerSource` that asks through `http`."""
+    """A `ProducerSource` that asks by `ask`."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
-        self._http = http
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
 
     async def read(self, producers: Mapping[str, ProducerNode]) -> dict[str, ProducerCounts]:
         """What each of the producers that answer has counted, by id."""
         at = {name: node.private_address or node.address for name, node in producers.items()}
         addresses = sorted(set(at.values()))
         answers = await asyncio.gather(
-            *(answer_of(self._http, f"{address}/status", _Status) for address in addresses)
+            *(answer_of(self._ask, f"{address}/status", _Status) for address in addresses)
         )
         return {
             counts.id: counts

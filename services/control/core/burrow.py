@@ -8,9 +8,8 @@ threshold for lag: only how lag and commits move over a window counts. Where its
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import deque
 from itertools import pairwise
-from operator import eq
 from typing import Literal
 
 import msgspec
@@ -38,32 +37,63 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.end - self.position
 
 
-def status_for(samples: Sequence[Sample], *, window_ms: int) -> Status:
-    """The status that follows from the samples (oldest first, at least one, none older than the window).
+class Window:
+    """The last samples of one stream, oldest first: so many that they span `span_ms`, and no more.
 
-    REWIND: the position went back, or the log ends below it.
-    OK: some sample had no lag, or the samples do not span the window yet, or none of the following holds.
-    STOP: no commit in the whole window. STALL: commits, but the position does not advance.
-    WARN: the position advances, but each commit leaves more lag than the one before.
+    `_back_ms`: when the position last went back; `_level_ms`: when there was last no lag. So a status needs a
+    look at all the samples only where a stream always lags.
 
-    >>> behind = [Sample(at_ms=t, position=5, end=9, commit=(1, 1)) for t in (0, 500, 1000)]
-    >>> status_for(behind, window_ms=1000)
-    'STOP'
+    >>> window = Window(1000)
+    >>> for at_ms in (0, 500, 1000):
+    ...     dropped = window.add(Sample(at_ms=at_ms, position=5, end=9, commit=(1, 1)))
+    >>> window.status(), dropped
+    ('STOP', [])
     """
-    newest, oldest = samples[-1], samples[0]
-    positions = [sample.position for sample in samples]
-    if newest.lag < 0 or positions != sorted(positions):
-        return "REWIND"
-    if any(map(eq, positions, [sample.end for sample in samples])) or newest.at_ms - oldest.at_ms < window_ms:
-        return "OK"
-    if newest.commit == oldest.commit:
-        return "STOP"
-    if newest.position == oldest.position:
-        return "STALL"
-    return "WARN" if _falls_behind(samples) else "OK"
+
+    __slots__ = ("_back_ms", "_level_ms", "_span_ms", "samples")
+
+    def __init__(self, span_ms: int) -> None:
+        self._span_ms = span_ms
+        self._back_ms = self._level_ms = -math.inf
+        self.samples: deque[Sample] = deque()
+
+    def __repr__(self) -> str:
+        return f"<Window of {len(self.samples)} samples>"
+
+    def add(self, sample: Sample) -> list[Sample]:
+        """Appends a sample, later than the others; returns those that are no longer needed."""
+        samples, dropped = self.samples, []
+        if samples and sample.position < samples[-1].position:
+            self._back_ms = sample.at_ms
+        if sample.position == sample.end:
+            self._level_ms = sample.at_ms
+        samples.append(sample)
+        # keep one sample that is at least a window old: without it the rest would not span the window
+        while len(samples) > 1 and sample.at_ms - samples[1].at_ms >= self._span_ms:
+            dropped.append(samples.popleft())
+        return dropped
+
+    def status(self) -> Status:
+        """The status that follows from the samples, of which there is at least one.
+
+        REWIND: the position went back, or the log ends below it.
+        OK: some sample had no lag, or the samples do not span the window yet, or none of the following holds.
+        STOP: no commit in the whole window. STALL: commits, but the position does not advance.
+        WARN: the position advances, but each commit leaves more lag than the one before.
+        """
+        newest, oldest = self.samples[-1], self.samples[0]
+        if newest.lag < 0 or self._back_ms > oldest.at_ms:
+            return "REWIND"
+        if self._level_ms >= oldest.at_ms or newest.at_ms - oldest.at_ms < self._span_ms:
+            return "OK"
+        if newest.commit == oldest.commit:
+            return "STOP"
+        if newest.position == oldest.position:
+            return "STALL"
+        return "WARN" if _falls_behind(self.samples) else "OK"
 
 
-def _falls_behind(samples: Sequence[Sample]) -> bool:
+def _falls_behind(samples: deque[Sample]) -> bool:
     # only samples at which the position advanced: between commits lag only grows
     commits, lag_after = 0, math.inf
     for later, earlier in pairwise(reversed(samples)):

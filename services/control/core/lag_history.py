@@ -6,20 +6,20 @@ those that say when the oldest waiting record was written. `services/control/liv
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from services.control.core.burrow import Sample, Status, status_for
+import msgspec
+
+from services.control.core.burrow import Sample, Status, Window
 
 MOST_OLDER = 64
 """Older samples of one stream. They stand apart by a share of the time that they span, so a lag of hours is
 known to within a sixteenth of it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trend:
+class Trend(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How a stream is doing.
 
     `rate`, `read_rate`: records per second over the window that its log has gained, and that were accounted
@@ -83,19 +83,18 @@ class _Samples:
     other records.
     """
 
-    recent: deque[Sample] = field(default_factory=deque)
+    window: Window
     older: list[Sample] = field(default_factory=list)
     log_since_ms: int = 0
 
-    def add(self, sample: Sample, window_ms: int) -> None:
-        if self.recent and sample.end < self.recent[-1].end:
+    def add(self, sample: Sample) -> None:
+        recent = self.window.samples
+        if recent and sample.end < recent[-1].end:
             self.older.clear()
             self.log_since_ms = sample.at_ms
-        self.recent.append(sample)
-        # keep one sample that is at least a window old: without it the rest would not span the window
-        while len(self.recent) > 1 and sample.at_ms - self.recent[1].at_ms >= window_ms:
-            self._keep(self.recent.popleft())
-        if self.recent[0].end <= sample.position:
+        for past in self.window.add(sample):
+            self._keep(past)
+        if recent[0].end <= sample.position:
             self.older.clear()
         while len(self.older) > 1 and self.older[1].end <= sample.position:
             del self.older[0]
@@ -112,14 +111,14 @@ class _Samples:
         if len(older) > MOST_OLDER:
             del older[1::2]
 
-    def trend(self, window_ms: int) -> Trend:
-        newest = self.recent[-1]
-        around = [*self.older[:2], self.recent[0]][:2]
+    def trend(self) -> Trend:
+        recent = self.window.samples
+        around = [*self.older[:2], recent[0]][:2] if self.older else recent
         return Trend(
-            status=status_for(self.recent, window_ms=window_ms),
-            rate=rate_of(self.recent),
-            read_rate=rate_of(self.recent, attrgetter("position")),
-            lag_ms=lag_ms_of(newest, reversed(around if self.older else self.recent)),
+            status=self.window.status(),
+            rate=rate_of(recent),
+            read_rate=rate_of(recent, attrgetter("position")),
+            lag_ms=lag_ms_of(recent[-1], reversed(around)),
         )
 
 
@@ -141,8 +140,8 @@ class LagHistory:
         kept: dict[int, _Samples] = {}
         trends: dict[int, Trend] = {}
         for stream, sample in samples:
-            own = kept[stream] = self._samples.get(stream) or _Samples()
-            own.add(sample, self._window_ms)
-            trends[stream] = own.trend(self._window_ms)
+            own = kept[stream] = self._samples.get(stream) or _Samples(Window(self._window_ms))
+            own.add(sample)
+            trends[stream] = own.trend()
         self._samples = kept
         return trends

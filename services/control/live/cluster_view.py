@@ -1,6 +1,6 @@
-"""The cached view of the cluster: read and encoded in the background, served to every request.
+"""The cached view of the cluster: read in the background, served to every request.
 
-No request reaches ZooKeeper, Kafka or a member; a page of a thousand streams is a join of bytes. While a
+No request reaches ZooKeeper, Kafka or a member, and only what a request asks for is encoded. While a
 source fails, its last good reading is served, `stale_ms` grows, and `/readyz` complains.
 """
 
@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
-
-import msgspec
 
 from services.control.core.lag_history import LagHistory, Trend
 from services.control.core.observed import Answers, Cluster, Group, Observed, Offsets
@@ -24,7 +22,6 @@ from services.control.core.report import (
     report_on,
     samples_for,
     stream_detail,
-    totals_of,
 )
 from services.control.core.rows import PlanRow, StreamDetail, StreamRow
 from services.control.live.reading import Reading
@@ -52,25 +49,13 @@ class UnknownStream(NotFound):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamList:
-    """The streams of a group as JSON: row n is stream n."""
-
-    rows: list[bytes]
-    totals: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """One reading, ready to send. Rows of streams are encoded in advance: there may be thousands of them.
-
-    `has_cluster`, `has_offsets`: whether ZooKeeper, whether Kafka has been read.
-    """
+    """One reading. `has_cluster`, `has_offsets`: whether ZooKeeper, whether Kafka has been read."""
 
     has_cluster: bool
     has_offsets: bool
     observed: Observed
     report: Report
-    streams: dict[str, StreamList]
 
 
 class ClusterView:
@@ -152,9 +137,9 @@ class ClusterView:
         """Returns if there is such a group; `default` always is. Raises UnknownGroup, Unavailable."""
         self.plan(group)
 
-    def streams(self, group: str) -> StreamList:
-        """The streams of a group. Raises UnknownGroup, Unavailable."""
-        return _of_group(self.served().streams, group)
+    def streams(self, group: str) -> Sequence[StreamRow]:
+        """The streams of a group: row n is stream n. Raises UnknownGroup, Unavailable."""
+        return _of_group(self.served().report.streams, group)
 
     def plan(self, group: str) -> PlanRow:
         """What would move in the group. Raises UnknownGroup, Unavailable."""
@@ -182,11 +167,10 @@ class ClusterView:
 
     def stream(self, group: str, stream: int) -> StreamDetail:
         """All that is known of one stream. Raises UnknownGroup, UnknownStream, Unavailable."""
-        count = len(self.streams(group).rows)
-        if not 0 <= stream < count:
-            raise UnknownStream(stream, count)
-        row = self._served.report.streams[group][stream]
-        return stream_detail(self._served.observed, group, row, self._names.fragments(stream))
+        rows = self.streams(group)
+        if not 0 <= stream < len(rows):
+            raise UnknownStream(stream, len(rows))
+        return stream_detail(self._served.observed, group, rows[stream], self._names.fragments(stream))
 
     def stale_ms(self) -> int:
         """Age of the oldest reading that is served, in ms."""
@@ -270,15 +254,10 @@ def _of_group(values: Mapping[str, T], group: str) -> T:
 
 
 def _serve(observed: Observed, report: Report, *, has_cluster: bool) -> Served:
-    encode = msgspec.json.Encoder().encode
     return Served(
         has_cluster=has_cluster,
         # the table may have grown since Kafka was read: a stream without an end would show as empty
         has_offsets=has_cluster and len(observed.offsets.end) >= observed.cluster.count,
         observed=observed,
         report=report,
-        streams={
-            group: StreamList(rows=[encode(row) for row in rows], totals=encode(totals_of(rows)))
-            for group, rows in report.streams.items()
-        },
     )

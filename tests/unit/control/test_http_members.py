@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
-import httpx
+import msgspec
 import pytest
 
 from services.control.adapters.http_members import HttpMembers
 from shared.model.cluster import MemberNode
 
-Answer = Callable[[httpx.Request], httpx.Response]
 NODES = {("default", name): MemberNode(address=f"http://{name}:1") for name in ("m0", "m1")}
 
 
@@ -29,22 +28,23 @@ def status_of(member: str) -> dict[str, Any]:
 
 
 class Peers:
-    """The members as an HTTP transport; `answers` overrides the answers of one of them."""
+    """The members; `answers` overrides the answers of one of them."""
 
     def __init__(self) -> None:
-        self.answers: dict[str, Answer] = {}
+        self.answers: dict[str, bytes | None] = {}
         self.asked: list[str] = []
-        self.source = HttpMembers(httpx.AsyncClient(transport=httpx.MockTransport(self.answer)))
+        self.source = HttpMembers(self.ask)
 
-    def answer(self, request: httpx.Request) -> httpx.Response:
-        member = request.url.host
-        self.asked.append(f"{member}{request.url.path}")
+    async def ask(self, url: str) -> bytes | None:
+        where = urlsplit(url)
+        member = str(where.hostname)
+        self.asked.append(f"{member}{where.path}")
         if member in self.answers:
-            return self.answers[member](request)
-        if request.url.path == "/plan":
+            return self.answers[member]
+        if where.path == "/plan":
             moves = [{"stream": 3, "from": "m0", "to": "m1", "why": "spread"}]
-            return httpx.Response(200, json={"moves": moves, "quota": {"m0": 1, "m1": 1}})
-        return httpx.Response(200, json=status_of(member))
+            return msgspec.json.encode({"moves": moves, "quota": {"m0": 1, "m1": 1}})
+        return msgspec.json.encode(status_of(member))
 
 
 @pytest.fixture
@@ -65,22 +65,16 @@ async def test_statuses_and_one_plan_are_read(peers: Peers) -> None:
     assert "m1/plan" not in peers.asked
 
 
-def _refuse(request: httpx.Request) -> httpx.Response:
-    raise httpx.ConnectError("refused", request=request)
-
-
 @pytest.mark.parametrize(
     "answer",
     [
-        pytest.param(_refuse, id="refused"),
-        pytest.param(lambda _: httpx.Response(503, json={}), id="503"),
-        pytest.param(lambda _: httpx.Response(302, headers={"location": "http://evil"}), id="redirect"),
-        pytest.param(lambda _: httpx.Response(200, content=b"<html>"), id="not JSON"),
-        pytest.param(lambda _: httpx.Response(200, json={"id": "m1", "group": 5}), id="wrong type"),
-        pytest.param(lambda _: httpx.Response(200, json=status_of("m7")), id="another member's"),
+        pytest.param(None, id="none"),
+        pytest.param(b"<html>", id="not JSON"),
+        pytest.param(b'{"id": "m1", "group": 5}', id="wrong type"),
+        pytest.param(msgspec.json.encode(status_of("m7")), id="another member's"),
     ],
 )
-async def test_a_member_with_a_bad_answer_is_silent(peers: Peers, answer: Answer) -> None:
+async def test_a_member_with_a_bad_answer_is_silent(peers: Peers, answer: bytes | None) -> None:
     """It keeps its last status while it is registered; the other member is not affected."""
     before = await peers.source.read(NODES)
     peers.answers["m1"] = answer
@@ -91,12 +85,11 @@ async def test_a_member_with_a_bad_answer_is_silent(peers: Peers, answer: Answer
     assert during.silent == {("default", "m1")}
     assert set(during.statuses) == set(NODES)
     assert set(after.statuses) == {("default", "m0")}
-    assert not any(asked.startswith("evil") for asked in peers.asked)
 
 
 async def test_the_plan_comes_from_an_active_member_that_answers(peers: Peers) -> None:
     """Draining and silent members are not asked for the plan."""
-    peers.answers["m0"] = _refuse
+    peers.answers["m0"] = None
     nodes = NODES | {("default", "a"): MemberNode(address="http://a:1", state="draining")}
 
     answers = await peers.source.read(nodes)

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 from services.control.core.burrow import Status
 from services.control.core.observed import StreamState
 from services.control.core.paging import Listing, columns_of, select
+from services.control.core.report import totals_of
 from services.control.core.rows import StreamDetail, StreamRow, StreamTotals
 from services.control.http.api.openapi import answers, encoded
 from services.control.http.api.pages import (
@@ -45,6 +46,7 @@ STREAMS: Listing[StreamRow] = Listing(
     ),
     default="stream",
 )
+_encode = msgspec.json.Encoder().encode
 
 
 def streams_routes(view: ClusterView) -> APIRouter:
@@ -63,15 +65,15 @@ def streams_routes(view: ClusterView) -> APIRouter:
         status: Annotated[list[Status] | None, Query(description="only streams of this status")] = None,
         pinned: Annotated[bool | None, Query(description="only streams with a pin, or without one")] = None,
     ) -> Response:
-        encoded_rows, every = view.streams(group), view.served().report.streams[group]
+        every = view.streams(group)
         found = select(every[after + 1 :], owner=owner, state=state, status=status)
         found = [row for row in found if pinned in (None, row.pinned_to is not None)]
         rows, cursor = paging.page(STREAMS, found, (group, after, owner, state, status, pinned))
         return joined(
             "streams",
-            [encoded_rows.rows[row.stream] for row in rows],
+            list(map(_encode, rows)),
             view.stale_ms(),
-            totals=encoded_rows.totals,
+            totals=_encode(totals_of(every)),
             next=cursor,
         )
 

@@ -42,28 +42,41 @@ class TooManyViewers(Unavailable):
 
 @dataclass(slots=True)
 class Snapshot:
-    """What all viewers of a group see, and what has changed since the snapshot before."""
+    """What all viewers of a group see, and what has changed since the snapshot before.
+
+    `before`: the rows of that one. Pages show tables of a few streams: only their rows become texts.
+    """
 
     number: int
     shape: str
     stale_ms: int
     reading: dict[str, dict[Any, Any]]
     changed: dict[str, dict[Any, Any]]
-    cells: dict[int, tuple[str, ...]]
-    changed_cells: dict[int, tuple[str, ...]]
+    rows: Sequence[StreamRow]
+    before: Sequence[StreamRow]
     _encoded: dict[bool, bytes] = field(default_factory=dict)
+    _cells: dict[int, tuple[tuple[str, ...], bool]] = field(default_factory=dict)
 
     def message(self, streams: Sequence[int], *, whole: bool) -> bytes:
         """The message `reading` for a viewer whose tables show these streams."""
         if whole not in self._encoded:
             about = {"shape": self.shape, "stale_ms": self.stale_ms, "whole": whole}
             self._encoded[whole] = _encode(about | (self.reading if whole else self.changed))
-        cells = self.cells if whole else self.changed_cells
-        shown = {stream: cells[stream] for stream in streams if stream in cells}
+        known = ((stream, *self._cells_of(stream)) for stream in streams if stream < len(self.rows))
+        shown = {stream: cells for stream, cells, is_news in known if whole or is_news}
         body = self._encoded[whole]
         if shown:
             body = b'%b,"rows":%b}' % (body[:-1], _encode(shown))
         return b"event: reading\ndata: %b\n\n" % body
+
+    def _cells_of(self, stream: int) -> tuple[tuple[str, ...], bool]:
+        """The texts of a stream's row, and whether they are others than before."""
+        if stream not in self._cells:
+            row, cells = self.rows[stream], stream_cells(self.rows[stream])
+            old = self.before[stream] if stream < len(self.before) else None
+            is_news = old is None or (old != row and stream_cells(old) != cells)
+            self._cells[stream] = cells, is_news
+        return self._cells[stream]
 
 
 def shape_of(scene: Scene) -> str:
@@ -90,12 +103,12 @@ class Painter:
         scale = scale_of(scene.rows, self._colour)
         redo = scale != self._scale or scene.plan.pins != self._pins
         last = self._last
-        cells = dict(last.cells) if last else {}
+        is_same = last is not None and len(scene.rows) == len(self._rows)
         beads = dict(self._beads)
         for stream, row in enumerate(scene.rows):
             if redo or stream >= len(self._rows) or row != self._rows[stream]:
+                is_same = False
                 beads[stream] = bead_of(row, scale, scene.plan.pins)
-                cells[stream] = stream_cells(row)
         owned = scene.owned
         reading: dict[str, dict[Any, Any]] = {
             "facts": facts(scene),
@@ -104,8 +117,7 @@ class Painter:
             "queues": {row.queue: queue_cells(row) for row in scene.queues},
         }
         changed = {part: _news(found, last.reading[part] if last else {}) for part, found in reading.items()}
-        changed_cells = _news(cells, last.cells if last else {})
-        if last is not None and not always and not any(changed.values()) and not changed_cells:
+        if is_same and not always and not any(changed.values()):
             return None
         snapshot = Snapshot(
             number=last.number + 1 if last else 0,
@@ -113,8 +125,8 @@ class Painter:
             stale_ms=scene.stale_ms,
             reading=reading,
             changed=changed,
-            cells=cells,
-            changed_cells=changed_cells,
+            rows=scene.rows,
+            before=self._rows,
         )
         self._rows, self._pins, self._scale, self._beads, self._last = (
             *(scene.rows, scene.plan.pins, scale, beads, snapshot),
