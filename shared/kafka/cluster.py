@@ -172,6 +172,8 @@ class Cluster:
         """The controller's answer. Raises KafkaUnavailable, also while there is none."""
         if self._is_doubtful or not self.knows(self._controller):
             await self.refresh()
+        if not self.knows(self._controller):
+            raise KafkaUnavailable("the cluster has no controller")
         return await self.request(self._controller, "ask", request, timeout_s)
 
     def channel(self, node: int, lane: Lane) -> Channel:

@@ -78,7 +78,7 @@ async def test_without_a_controller_no_topic_is_created() -> None:
     """That passes, so callers try again."""
     async with administering() as (kafka, cluster):
         kafka.controller = -1
-        with pytest.raises(KafkaUnavailable):
+        with pytest.raises(KafkaUnavailable, match="the cluster has no controller"):
             await create_topics(cluster, SPECS, 1)
         kafka.controller = 1
         assert await create_topics(cluster, SPECS, 1) == {"old": False, "new": True}
