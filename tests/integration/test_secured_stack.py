@@ -149,7 +149,7 @@ async def test_the_jobs_run_on_the_cluster_of_the_stack(tmp_path: Path, secure: 
         arguments = ("--format", "ndjson", "--key", "key", "--time", "time", "--close", "--wait")
         baton(home, "import", str(log), *arguments)
         baton(home, "run", "lake", "reports", "audit", "--wait")
-        assert list((home / "spark").glob("worker-*/app-*")) != []  # the executors' folders
+        assert list((home / "spark").glob("spark-worker-*/app-*")) != []  # the executors' folders
         if secure:
             master = f"spark://127.0.0.1:{stack.options.spark_master_port}"
             await asyncio.to_thread(spark_admits_no_worker, master, tmp_path)
