@@ -292,7 +292,7 @@ async def lose_the_source(
             await has(len(sender.acknowledged) + 500)
             checked = await baton_mirror(
                 *("check", "--source", lost.address, "--target", there[0].address),
-                *("--namespace", names.namespace, "-o", "json"),
+                *("--namespace", names.namespace, "--all", "-o", "json"),
             )
             # what is acknowledged while MirrorMaker stands still is lost
             copier.pause()

@@ -52,7 +52,8 @@ class QueueMetrics(Collector):
                 continue  # it is still being read
             for state, count in msgspec.structs.asdict(status).items():
                 items.add_metric((name, state), count)
-            ages.add_metric((name,), self._queues.ages_s.get(name, 0.0))
+            if (age_s := self._queues.ages_s.get(name)) is not None:
+                ages.add_metric((name,), age_s)
             for field, family in counters.items():
                 family.add_metric((name,), getattr(counts, field))
         yield items

@@ -80,6 +80,7 @@ class Queues:
         self._looking = asyncio.Lock()
         self._looked_s = -1.0
         self.ages_s: dict[str, float] = {}
+        """Of the oldest item that is not done, 0 if there is none; nothing of queues that cannot be asked."""
         """The age of each queue's oldest item, as of the last look."""
         self._fault = "Kafka has not been asked yet which queues there are"
 
@@ -114,6 +115,7 @@ class Queues:
                     if self._fault != error.reason:
                         logger.warning("queues not listed", extra={"why": error.detail})
                     self._fault = error.reason
+                    self.ages_s = {}
                 except Exception as error:  # a fault of ours: without the look no new queue would be seen
                     logger.exception("looking for queues failed")
                     self._fault = repr(error)

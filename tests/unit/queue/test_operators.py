@@ -108,6 +108,22 @@ async def test_a_lease_and_the_age_look_on_behind_offsets_without_an_item() -> N
     assert item["data"] == 1
 
 
+@virtual_time
+async def test_an_age_that_is_not_known_is_not_told() -> None:
+    """Neither as 0, which an alert takes for good, nor as it was: while Kafka is away it grows."""
+    store = InMemoryQueueStore()
+    told = []
+    async with worker(store) as one:
+        await one.call("PUT", "q", {})
+        await one.put({"data": 1})
+        for is_away in (False, True):
+            store.is_away = is_away
+            await asyncio.sleep(5)
+            told.append("baton_queue_oldest_age_seconds{" in (await one.http.get("/metrics")).text)
+
+    assert told == [True, False]
+
+
 class BlockedStore(InMemoryQueueStore):
     """The log of the queue `slow` cannot be read, once `is_blocked`."""
 
