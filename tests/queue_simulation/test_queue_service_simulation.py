@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from tests.queue_simulation.service import run
+from tests.simulation.replays import digests
 
 SEEDS = 60
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -51,15 +47,7 @@ def test_nothing_is_lost_or_doubled_whatever_happens(happened: Counter[str], wha
 
 def test_a_seed_replays_exactly() -> None:
     """A seed gives the same run to the last record and answer, whatever the hash seed of the process."""
+    found = digests("tests.queue_simulation.service", "1")
 
-    def digests(hash_seed: str) -> str:
-        command = [sys.executable, "-m", "tests.queue_simulation.service", "0..6", "--digest"]
-        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
-        return subprocess.run(
-            command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True, timeout=120
-        ).stdout
-
-    found = digests("1")
-
-    assert len(set(found.splitlines())) == 7  # a digest of each, and what happened in all
-    assert digests("2") == found
+    assert len(set(found)) == 7  # a digest of each, and what happened in all
+    assert digests("tests.queue_simulation.service", "2") == found

@@ -19,7 +19,7 @@ def judge(
 ) -> list[str]:
     """What is wrong, in words, when the workers have these `states` at the end of the log.
 
-    `put`: so many numbers clients have put. `most_attempts`: None if there was no limit at times.
+    `put`: clients put the numbers below this one. `most_attempts`: None if there was no limit at times.
     """
     wrong = []
     if most_attempts is not None:

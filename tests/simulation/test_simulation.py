@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.simulation.__main__ import parse_seeds, print_trace, run_spread
+from tests.simulation.replays import digests
 from tests.simulation.simulation import Tally, run
 
 SEEDS = 2000
@@ -69,18 +67,10 @@ def test_faults_hit_while_work_goes_on(tally: Tally, what: str, at_least: int) -
 
 def test_a_seed_replays_exactly() -> None:
     """A seed gives the same run to the last message, whatever the hash seed of the process."""
+    found = digests("tests.simulation", "1")
 
-    def digests(hash_seed: str) -> str:
-        command = [sys.executable, "-m", "tests.simulation", "0..6", "--digest"]
-        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
-        return subprocess.run(
-            command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True, timeout=120
-        ).stdout
-
-    found = digests("1")
-
-    assert len(set(found.splitlines())) == 6
-    assert digests("2") == found
+    assert len(set(found)) == 6
+    assert digests("tests.simulation", "2") == found
 
 
 def test_a_planned_move_is_warm() -> None:

@@ -61,7 +61,7 @@ class Window:
         return f"<Window of {len(self.samples)} samples>"
 
     def add(self, sample: Sample) -> list[Sample]:
-        """Appends a sample, later than the others; returns those that are no longer needed."""
+        """Appends a newer sample; returns those that have left the window."""
         samples, dropped = self.samples, []
         if samples and sample.position < samples[-1].position:
             self._back_ms = sample.at_ms

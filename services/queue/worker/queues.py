@@ -80,8 +80,7 @@ class Queues:
         self._looking = asyncio.Lock()
         self._looked_s = -1.0
         self.ages_s: dict[str, float] = {}
-        """Of the oldest item that is not done, 0 if there is none; nothing of queues that cannot be asked."""
-        """The age of each queue's oldest item, as of the last look."""
+        """Age of each queue's oldest item at the last look; 0 without items. Without silent queues."""
         self._fault = "Kafka has not been asked yet which queues there are"
 
     def __repr__(self) -> str:
@@ -114,11 +113,10 @@ class Queues:
                 except KafkaUnavailable as error:
                     if self._fault != error.reason:
                         logger.warning("queues not listed", extra={"why": error.detail})
-                    self._fault = error.reason
-                    self.ages_s = {}
+                    self._fault, self.ages_s = error.reason, {}
                 except Exception as error:  # a fault of ours: without the look no new queue would be seen
                     logger.exception("looking for queues failed")
-                    self._fault = repr(error)
+                    self._fault, self.ages_s = repr(error), {}
                 await asyncio.sleep(LOOK_S)
         finally:
             for name in list(self._open):

@@ -115,12 +115,11 @@ async def test_a_bad_answer_is_none_and_harms_no_later_one(
         assert [request.split()[1] for request in there.requests] == [b"/", b"/"]
 
 
-async def test_without_an_answer_in_time_there_is_none(
-    asked: KeptConnections, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_an_answer_in_time_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer that comes too late is not that of the next request."""
     monkeypatch.setattr(kept_connections, "ANSWER_TIMEOUT_S", 0.1)
-    async with face(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nla", OK) as there:
+    half = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nla"
+    async with face(half, OK) as there, KeptConnections() as asked:
         assert await asked.get(there.address) is None
         assert await asked.get(there.address) == b"{}"
         assert there.connections == 2
