@@ -17,6 +17,8 @@ from services.control.spark.request import RunRequest
 
 RUN_TIMEOUT_S = 400.0
 PROJECT = Path(__file__).resolve().parents[1]
+StartDriver = Callable[[Path, RunRequest], "Driver"]
+"""Starts a driver that the end of the test kills: the fixture `start_driver`."""
 
 
 class Driver:

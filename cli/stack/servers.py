@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.stack.kafka_locks import KafkaLocks, java_properties, lock_settings
+from shared.class_archive import from_archive
 from shared.service.private_files import write_private
 
 LOOPBACK = "127.0.0.1"
@@ -165,6 +166,7 @@ def kafka_argv(options: KafkaOptions, java: str, class_path: str) -> list[str]:
         *(java, f"-Xms{options.heap_mb // 2}m", f"-Xmx{options.heap_mb}m", "-XX:+UseG1GC"),
         # the full compiler costs more in the first minutes than it saves later (docs/performance.md)
         "-XX:TieredStopAtLevel=1",
+        *from_archive("kafka"),
         *java_properties(options.locks),
         *kafka_logging(options.log_level),
         *("-cp", class_path, "kafka.Kafka", str(options.config)),
@@ -174,7 +176,8 @@ def kafka_argv(options: KafkaOptions, java: str, class_path: str) -> list[str]:
 def kafka_format_argv(options: KafkaOptions, java: str, class_path: str, cluster_id: str) -> list[str]:
     """The command line that formats the storage; it does nothing to a formatted one."""
     return [
-        *(java, "-Xmx256m", "-XX:TieredStopAtLevel=1", *kafka_logging("warn"), "-cp", class_path),
+        *(java, "-Xmx256m", "-XX:TieredStopAtLevel=1", *from_archive("kafka")),
+        *(*kafka_logging("warn"), "-cp", class_path),
         *("kafka.tools.StorageTool", "format", "--standalone", "--ignore-formatted"),
         *("-t", cluster_id, "-c", str(options.config)),
     ]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from cli.stack.class_archives import ensure_archive
 from cli.stack.jars import fetch_jars
 from cli.stack.lock import jar_folder
 from services.consumer.adapters.kafka.log import KafkaStreamLog
+from services.control.spark.request import RunRequest
 from shared.kafka.topics import checkpoints_topic, ensure_topics, fragments_topics, sessions_topic
 from shared.model.names import Names
 from tests.integration.kafka_log_ground import RETENTION_MS
 from tests.log_contract import SETTINGS
 from tests.servers import temporary_home
+from tests.spark_driver import Driver, StartDriver
 from tests.topics import Append, appending
 
 if TYPE_CHECKING:
@@ -28,10 +33,26 @@ def spark() -> Iterator[SparkSession]:
     from services.control.spark.spark_session import start_spark
 
     fetch_jars("spark", quiet=True)
+    ensure_archive("spark")
     with temporary_home("spark") as home:
         session = start_spark(name="tests", master="local[2]", jars=str(jar_folder("spark")), work=home)
         yield session
         session.stop()
+
+
+@pytest.fixture
+def start_driver() -> Iterator[StartDriver]:
+    """Starts drivers; kills what is left of them at the end."""
+    drivers: list[Driver] = []
+
+    def start(run: Path, request: RunRequest) -> Driver:
+        drivers.append(Driver(run, request))
+        return drivers[-1]
+
+    yield start
+    for driver in drivers:
+        driver.signal(signal.SIGKILL)
+        driver.wait()
 
 
 @pytest.fixture

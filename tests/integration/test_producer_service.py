@@ -135,7 +135,9 @@ async def test_a_partly_stored_request_lists_what_is_not_stored(
         await running.until_ready()
         async with admin_client(kafka) as admin:
             await limit_batches(admin, Names(namespace).fragments(1), "50")
-        first = await running.client.post("/fragments", json=body)
+        whole = 0
+        while (first := await running.client.post("/fragments", json=body)).status_code == 202:
+            whole += 1  # the broker may hear of its limit a little later
         second = await running.client.post("/fragments", json=[body[number] for number in hit])
         ready = await running.client.get("/readyz")
         metrics = (await running.client.get("/metrics")).text
@@ -151,7 +153,8 @@ async def test_a_partly_stored_request_lists_what_is_not_stored(
     assert ready.status_code == 200
     assert [text.partition(":")[0] for text in ready.json()["remarks"]] == ["stream 1"]
     assert "baton_kafka_batches_lost_total 1" in metrics
-    assert (sum(stored.values()), stored[partitions[1]]) == (len(keys) - len(hit), 0)
+    assert stored[partitions[1]] == whole * len(hit)
+    assert sum(stored.values()) == whole * len(keys) + len(keys) - len(hit)
 
 
 async def test_malformed_settings_end_it_with_all_faults(namespace: str) -> None:

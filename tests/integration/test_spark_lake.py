@@ -19,7 +19,7 @@ from services.control.tables.positions import LakePositions
 from shared.model.group import GroupSettings
 from tests.lake import DAY_MS, NOON_MS, hidden_files, record_of, session_record
 from tests.spark import Pipeline, closed_log
-from tests.spark_driver import Driver
+from tests.spark_driver import StartDriver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -140,7 +140,7 @@ async def test_only_files_that_may_hold_a_copy_are_compared(
 
 
 async def test_a_driver_killed_at_any_moment_leaves_each_session_once(
-    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
+    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path, start_driver: StartDriver
 ) -> None:
     """SIGKILL before a batch is written, with its files written, and with it committed but not reported."""
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
@@ -159,7 +159,7 @@ async def test_a_driver_killed_at_any_moment_leaves_each_session_once(
         part = [session_record(f"k{n % 7}", 1000 * number + n) for n in range(200)]
         delivered += part
         await pipeline.deliver(part, partition=number % 2)
-        driver = Driver(tmp_path / f"run{number}", pipeline.request("lake", folder))
+        driver = start_driver(tmp_path / f"run{number}", pipeline.request("lake", folder))
         before, written = commits(), files()
         moments: list[Callable[[], bool]] = [
             (driver.run / "driver.json").exists,
@@ -169,7 +169,7 @@ async def test_a_driver_killed_at_any_moment_leaves_each_session_once(
         await asyncio.to_thread(driver.wait_until, moments[number])
         driver.signal(signal.SIGKILL)
         assert driver.wait() == -signal.SIGKILL
-    last = Driver(tmp_path / "last", pipeline.request("lake", folder))
+    last = start_driver(tmp_path / "last", pipeline.request("lake", folder))
 
     assert await asyncio.to_thread(last.wait) == 0, last.log()
     assert _table_ids(spark, sessions) == sorted(msgspec.json.decode(value)["id"] for _, value in delivered)
@@ -181,10 +181,12 @@ async def test_a_driver_killed_at_any_moment_leaves_each_session_once(
     assert msgspec.json.decode((last.run / "result.json").read_bytes())["sessions"] == len(delivered)
 
 
-def test_sigterm_ends_driver_and_java_at_once(kafka: str, namespace: str, tmp_path: Path) -> None:
+def test_sigterm_ends_driver_and_java_at_once(
+    kafka: str, namespace: str, tmp_path: Path, start_driver: StartDriver
+) -> None:
     """Two seconds after SIGTERM to its group, no process of it runs and its work folder is gone."""
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
-    driver = Driver(tmp_path / "run", pipeline.request("lake", tmp_path / "lake"))
+    driver = start_driver(tmp_path / "run", pipeline.request("lake", tmp_path / "lake"))
     driver.wait_until((driver.run / "driver.json").exists)
 
     driver.signal(signal.SIGTERM)
@@ -197,10 +199,10 @@ def test_sigterm_ends_driver_and_java_at_once(kafka: str, namespace: str, tmp_pa
     assert not (driver.run / "work").exists()
 
 
-def test_a_failed_run_reports_why(tmp_path: Path) -> None:
+def test_a_failed_run_reports_why(tmp_path: Path, start_driver: StartDriver) -> None:
     """`error.json` holds a condition and one sentence; the exit code is 1."""
     pipeline = Pipeline(kafka="127.0.0.1:1", namespace="")
-    driver = Driver(tmp_path / "run", pipeline.request("dance", tmp_path / "lake"))
+    driver = start_driver(tmp_path / "run", pipeline.request("dance", tmp_path / "lake"))
 
     assert driver.wait() == 1
     assert msgspec.json.decode((driver.run / "error.json").read_bytes()) == {

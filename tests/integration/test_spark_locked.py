@@ -29,7 +29,7 @@ from shared.model.names import Names
 from tests.integration.test_kafka_locked import WAYS
 from tests.lake import session_record
 from tests.secured_kafka import PASSWORD, SecuredKafka
-from tests.spark_driver import Driver
+from tests.spark_driver import StartDriver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,11 +112,11 @@ def request(access: KafkaAccess, names: Names, folder: Path) -> RunRequest:
 
 
 async def test_a_job_shows_its_secret_nowhere(
-    secured_kafka: SecuredKafka, names: Names, tmp_path: Path
+    secured_kafka: SecuredKafka, names: Names, tmp_path: Path, start_driver: StartDriver
 ) -> None:
     """Not in files, its log, arguments of processes, or the pages of Spark; it finds the valid one of two."""
     access = secured_kafka.by_secret("SCRAM-SHA-512", "spark", "not yet valid", PASSWORD)
-    driver = Driver(tmp_path / "run", request(access, names, tmp_path))
+    driver = start_driver(tmp_path / "run", request(access, names, tmp_path))
     shown: list[str] = []
 
     def watch() -> bool:
@@ -126,8 +126,8 @@ async def test_a_job_shows_its_secret_nowhere(
                 shown.append(path.read_text(errors="replace"))
         return (driver.run / "result.json").exists()
 
-    # without a pause, the watch would take the driver's CPU
-    await asyncio.to_thread(driver.wait_until, watch, every_s=0.2)
+    # more often, the watch would take the driver's CPU
+    await asyncio.to_thread(driver.wait_until, watch, every_s=1.0)
     assert await asyncio.to_thread(driver.wait) == 0, driver.log()
 
     shown += files_in(tmp_path)
@@ -155,11 +155,11 @@ def pages_of(run: Path) -> list[str]:
 
 
 async def test_a_job_that_is_not_let_in_says_why(
-    secured_kafka: SecuredKafka, names: Names, tmp_path: Path
+    secured_kafka: SecuredKafka, names: Names, tmp_path: Path, start_driver: StartDriver
 ) -> None:
     """At once, in one sentence."""
     access = secured_kafka.by_secret("SCRAM-SHA-512", "spark", "wrong")
-    driver = Driver(tmp_path / "run", request(access, names, tmp_path))
+    driver = start_driver(tmp_path / "run", request(access, names, tmp_path))
 
     assert await asyncio.to_thread(driver.wait) == 1
     error = json.loads((driver.run / "error.json").read_text())

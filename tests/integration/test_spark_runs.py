@@ -21,14 +21,14 @@ from services.control.spark.request import RunRequest, ZooKeeperPlace
 from tests.lake import session_record
 from tests.spark import Pipeline
 from tests.spark_control import LOCK_TIMEOUT_S, Control, stack_traces
-from tests.spark_driver import Driver, java_of
+from tests.spark_driver import StartDriver, java_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 async def test_a_driver_that_stood_still_commits_nothing_after_its_successor(
-    spark: SparkSession, kafka: str, zookeeper: str, namespace: str, tmp_path: Path
+    spark: SparkSession, kafka: str, zookeeper: str, namespace: str, tmp_path: Path, start_driver: StartDriver
 ) -> None:
     """SIGSTOP past the end of its lock: the next run begins and ends; then the first wakes up, and fails."""
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
@@ -39,10 +39,10 @@ async def test_a_driver_that_stood_still_commits_nothing_after_its_successor(
         zookeeper=ZooKeeperPlace(servers=zookeeper, timeout_s=LOCK_TIMEOUT_S),
     )
 
-    first = Driver(tmp_path / "first", request)
+    first = start_driver(tmp_path / "first", request)
     await asyncio.to_thread(first.wait_until, (first.run / "driver.json").exists)
     first.signal(signal.SIGSTOP)
-    second = Driver(tmp_path / "second", msgspec.structs.replace(request, id="run-2"))
+    second = start_driver(tmp_path / "second", msgspec.structs.replace(request, id="run-2"))
     ended = await asyncio.to_thread(second.wait)
     ids = _delivered_ids(spark, request)
     first.signal(signal.SIGCONT)

@@ -19,6 +19,7 @@ from services.control.spark.kafka.client import REDACTED
 from services.control.spark.pack import ensure_pack
 from services.control.spark.request import ClusterOptions
 from services.control.spark.spark_locks import write_spark_locks
+from shared.class_archive import from_archive
 from shared.errors import SparkUnavailable
 
 DRIVER_MEMORY = "2g"
@@ -128,10 +129,15 @@ def _keep_secret(folder: Path, secret_file: Path) -> None:
     os.environ["SPARK_CONF_DIR"] = str(folder)
 
 
+def driver_java(work: Path) -> str:
+    """The options of every driver's Java."""
+    return " ".join((f"-Djava.io.tmpdir={work / 'tmp'}", *from_archive("spark")))
+
+
 def _common_options(work: Path) -> dict[str, str]:
     return {
         "spark.driver.memory": os.environ.get("SPARK_DRIVER_MEMORY", DRIVER_MEMORY),
-        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={work / 'tmp'}",
+        "spark.driver.extraJavaOptions": driver_java(work),
         "spark.local.dir": str(work / "local"),
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.log.level": "WARN",
@@ -178,7 +184,7 @@ def _local_options(work: Path) -> dict[str, str]:
     # With the defaults (200 and 50 tasks) a small table takes 15 s. Most of a short run's CPU is Java's
     # second compiler: without it a run of `lake` over 200 sessions takes 35 CPU seconds instead of 65.
     return {
-        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={work / 'tmp'} {LOCAL_JAVA}",
+        "spark.driver.extraJavaOptions": f"{driver_java(work)} {LOCAL_JAVA}",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": "4",
