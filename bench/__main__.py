@@ -26,6 +26,7 @@ from bench import (
     sessionize,
     spark_runs,
     spark_tables,
+    starts,
     turns,
     whole_log,
     write_lanes,
@@ -37,7 +38,7 @@ from tests.servers import KafkaServer, ZooKeeperServer, temporary_home
 PARTS = (
     *("sessionize", "http", "members", "idle", "lanes", "recovery"),
     *("handover", "drain", "restarts", "failover", "turns", "log", "groups"),
-    *("queue", "spark-runs", "tables"),
+    *("queue", "starts", "spark-runs", "tables"),
 )
 WITH_SERVERS = {
     "sessionize",
@@ -92,6 +93,8 @@ def main(parts: list[str]) -> int:
         rows += whole_log.run()
     if "queue" in selected:
         rows += queue.run()
+    if "starts" in selected:
+        rows += starts.run()
     if "tables" in selected:
         rows += spark_tables.run()
     console.print(table(rows))
