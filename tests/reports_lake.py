@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from deltalake import DeltaTable
 
 from cli.stack.lock import jar_folder
 from services.control.spark.driver.run_lock import unlocked
@@ -16,15 +18,11 @@ from services.control.spark.reports.state import State
 from services.control.spark.request import RunRequest
 from shared.model.group import GroupSettings
 from tests.reports_reference import Reference, Row, Rows
+from tests.tables import write_sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COLUMNS = (
-    "id STRING, `group` STRING, key STRING, reason STRING, stream BIGINT, epoch BIGINT, first_offset BIGINT, "
-    "last_offset BIGINT, first_time BIGINT, last_time BIGINT, opened_at BIGINT, closed_at BIGINT, "
-    "fragments BIGINT, bytes BIGINT, data ARRAY<STRING>, log BIGINT, day DATE"
-)
 SPRING = 1_774_652_400_000
 """2026-03-27T23:00:00Z: two days before the clocks of Europe are set forward."""
 DAY = 86_400_000
@@ -61,15 +59,10 @@ class Lake:
     def append(self, rows: Rows) -> None:
         """Adds the sessions in one commit."""
         self.sessions += [row for row in rows if row["group"] == "default"]
-        frame = (
-            self._spark.createDataFrame(
-                [{**dict.fromkeys(("stream", "epoch", "log"), 0), **row} for row in rows], COLUMNS
-            )
-            .drop("day")
-            .selectExpr("*", "date(timestamp_millis(first_time)) AS day")
+        # a commit without Spark takes milliseconds; what counts is what the job makes of it
+        write_sessions(
+            self.folder, [{"stream": 0, "epoch": 0, "log": 0, "day": _day(row)} | row for row in rows]
         )
-        writer = frame.write.format("delta").mode("append").partitionBy("group", "day")
-        writer.save(f"{self.folder}/sessions")
 
     def sql(self, statement: str) -> None:
         """Runs a statement in which {} is the table."""
@@ -97,11 +90,14 @@ class Lake:
 
     def table(self, name: str) -> Rows:
         """The rows of a report, with times as UTC."""
-        frame = self._spark.read.format("delta").load(f"{self.folder}/reports/{name}")
-        times = [column for column, kind in frame.dtypes if kind == "timestamp"]
-        for column in times:
-            frame = frame.selectExpr(f"* EXCEPT ({column})", f"unix_millis({column}) AS {column}")
-        return [row.asDict() | {column: _time(row[column]) for column in times} for row in frame.collect()]
+        rows: Rows = DeltaTable(self.folder / "reports" / name).to_pyarrow_table().to_pylist()
+        return [
+            {
+                column: value.astimezone(UTC) if isinstance(value, datetime) else value
+                for column, value in row.items()
+            }
+            for row in rows
+        ]
 
     def reference(self, result: dict[str, Any], top: int) -> Reference:
         """What plain Python makes of the sessions in the range that the run reports."""
@@ -115,8 +111,8 @@ class Lake:
         )
 
 
-def _time(at_ms: int | None) -> datetime | None:
-    return None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)
+def _day(row: Row) -> date:
+    return datetime.fromtimestamp(row["first_time"] / 1000, UTC).date()
 
 
 def same(found: Rows, expected: Rows, report: str = "default") -> None:

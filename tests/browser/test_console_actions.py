@@ -79,6 +79,7 @@ def test_a_run_is_started_seen_and_cancelled(page: Page) -> None:
     if not jars.is_dir():
         pytest.skip(f"Spark's jars are not there: {fetch_jars.__name__} has not run")
     page.go("/console/actions/run?job=lake")
+    page.fill("input[name=reason]", "a test")
     page.click("button.primary")
     page.until("location.pathname.startsWith('/console/runs/')")
     page.until("document.querySelector('#cancel')")

@@ -31,6 +31,17 @@ def test_a_stream_that_moves_is_seen_moving(page: Page, baton: RunningBaton) -> 
     page.until("seen.said.some((text) => /^Streams? .*\\b3\\b.* moved/.test(text))")
 
 
+def test_the_page_of_a_stream_follows_a_move(page: Page, baton: RunningBaton) -> None:
+    """Its table of owners and its buttons too, which no message carries."""
+    page.go("/console/streams/7")
+    rows = "document.querySelectorAll('#owners tbody tr').length"
+    before = page.run(f"return {rows}")
+    target = baton.move(7)
+    page.until(f"document.querySelector('#stream .acts').textContent.includes('Drain {target}…')")
+    page.until(f"{rows} === {min(before + 1, 10)}")
+    assert page.text("#owners tbody td:nth-child(2)") == target
+
+
 def test_a_paused_page_changes_only_when_it_goes_on(page: Page, baton: RunningBaton) -> None:
     """Paused keeps the newest reading, and says how many changes wait."""
     page.go(OWNERSHIP)

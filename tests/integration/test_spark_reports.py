@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from services.control.spark.delta import delta_log
+from services.control.spark.delta import delta_log, newest_snapshot
 from services.control.spark.driver.run_lock import LockLost
 from services.control.spark.reports import batches, job
 from services.control.spark.reports.commits import commit_name
@@ -128,7 +128,9 @@ def test_a_log_that_was_cleaned_up_is_counted_again(spark: SparkSession, tmp_pat
         lake.append(sessions(seed, 20))
         if seed == 1:
             lake.run()
-    delta_log(spark, f"{tmp_path}/sessions").checkpoint()
+    log = delta_log(spark, f"{tmp_path}/sessions")
+    newest_snapshot(spark, log)  # of which the checkpoint is made
+    log.checkpoint()
     for version in (0, 1):
         (tmp_path / "sessions" / commit_name(version)).unlink()
 

@@ -26,12 +26,13 @@ reader that hangs, which seems to be at the end too."""
 class Retries:
     """Counts failed lives since the last progress.
 
-    `why`: the reason of the last one, or of a rewind; "" if there is none. `wait_s`: before the next life.
+    `why`: the reason of the last one, or of a rewind; "" if there is none. `last_why`: the same, also after
+    progress. `wait_s`: before the next life.
     """
 
     def __init__(self, uniform: Callable[[], float]) -> None:
         self.failures = 0
-        self.why = ""
+        self.why = self.last_why = ""
         self.wait_s = 0.0
         self._opening = Backoff(first_s=FIRST_S, cap_s=OPENING_CAP_S, uniform=uniform)
         self._working = Backoff(first_s=FIRST_S, cap_s=WORKING_CAP_S, uniform=uniform)
@@ -45,12 +46,16 @@ class Retries:
     @property
     def status(self) -> dict[str, int | str]:
         """What logs and `/status` say about it."""
-        return {"failures": self.failures, "why": self.why}
+        return {"failures": self.failures, "why": self.why, "last_why": self.last_why}
+
+    def give_up(self, why: str) -> None:
+        """Notes that no further life would help: the stream is in `rewind`."""
+        self.why = self.last_why = why
 
     def fail(self, why: str, core: Stream | None) -> None:
         """Notes that a life has failed. `core` is None if it was not opened."""
         self.failures += 1
-        self.why = why
+        self.why = self.last_why = why
         self._steady_since_s = None
         if core is None:
             self.wait_s = self._opening.next_s()

@@ -157,7 +157,7 @@ class StreamWorker:
             logger.error("stream lost", extra={"stream": self.stream, "why": error.detail})
             return "outgrown" if isinstance(error, StaleEpoch) else "lost"
         except LogLost as error:
-            self.retries.why = error.detail
+            self.retries.give_up(error.detail)
             logger.error("log lost", extra={"stream": self.stream, "why": error.detail})
             # a group that is to follow this one needs it
             await opening.restore_head()
@@ -170,7 +170,7 @@ class StreamWorker:
             logger.warning("stream reopens", extra={"stream": self.stream, **self.retries.status})
             return "again"
         except InvalidInput as error:  # reading it again would give the same bytes
-            self.retries.why = error.detail
+            self.retries.give_up(error.detail)
             logger.error("stored state unreadable", extra={"stream": self.stream, "why": error.detail})
             return "rewind"
         finally:

@@ -34,6 +34,7 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One stream as its owner reports it; `position` is the next offset to read, -1 while opening.
 
     `failures`: how often in a row it failed without progress; `why`: the last reason, also that of a rewind.
+    `last_why`: the same, also after progress.
     """
 
     stream: int
@@ -46,6 +47,7 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
     cut: int = 0
     failures: int = 0
     why: str = ""
+    last_why: str = ""
 
 
 class MemberStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -146,6 +146,7 @@ def stream_detail(observed: Observed, group: str, row: StreamRow, topic: str) ->
         read_position=reported.position if reported and reported.position >= 0 else None,
         covered=reported.covered if reported else None,
         cut=reported.cut if reported else None,
+        last_why=reported.last_why if reported else None,
         owners=observed.ownership_history.owners(group, row.stream),
     )
 

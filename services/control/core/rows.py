@@ -86,6 +86,9 @@ class StreamDetail(StreamRow, frozen=True, kw_only=True):
         int | None,
         Meta(description=f"offsets that retention took before they were accounted for; {OWNERS}"),
     ]
+    last_why: Annotated[
+        str | None, Meta(description=f"why it failed last since its owner has it, or empty; {OWNERS}")
+    ]
     owners: Annotated[list[OwnerRow], Meta(description="newest first, at most 10")]
 
 

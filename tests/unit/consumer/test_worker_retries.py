@@ -35,6 +35,7 @@ async def test_a_life_that_gets_no_further_is_repeated_less_and_less_often(what:
     await until(world.is_committed, within_s=60)
 
     assert (worker.state, worker.retries.failures, worker.retries.why) == ("running", 0, "")
+    assert worker.retries.last_why == f"offset 1 fails the {what}"
     assert world.keys() == ["before", "bad"]
     ended.cancel()
 

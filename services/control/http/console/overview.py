@@ -97,7 +97,6 @@ def _refused(by_reason: Mapping[str, Column]) -> Tile:
     known = [rate for rate in now.values() if rate is not None]
     reasons = [f"{reason} {per_second(rate)}" for reason, rate in now.items() if rate]
     return Tile(
-        fact="refused",
         label="Refused",
         value=per_second(sum(known) if known else None),
         unit="per second",

@@ -6,7 +6,7 @@ from typing import Any
 
 from services.control.core.rows import StreamDetail
 from services.control.http.console.log_drawing import log_drawing
-from services.control.http.console.scene import behind_of
+from services.control.http.console.scene import STREAM_CELLS, behind_of, stream_cells
 from services.control.http.console.words import clock, count, per_second, size, span
 
 SENTENCES = {
@@ -17,12 +17,16 @@ SENTENCES = {
     "REWIND": "Its position went back, or the log ends below it. It waits for an operator.",
 }
 
+DRAWN = [STREAM_CELLS.index(name) for name in ("owner", "status", "state", "epoch")]
+"""When one of these changes, the page reads itself again at once; `console.js` compares the same cells."""
+
 
 def stream_page(row: StreamDetail, now_ms: int) -> dict[str, Any]:
     """What the template needs of the stream."""
     since = row.owners[0].since if row.owners and row.owners[0].owner == row.owner else None
     return {
         "row": row,
+        "drawn": "|".join(stream_cells(row)[cell] for cell in DRAWN),
         "sentence": sentence_of(row),
         "replay": max(0, row.position - row.safe_offset),
         "log": log_drawing(row.first, row.safe_offset, row.position, row.end),

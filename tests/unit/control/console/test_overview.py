@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -130,6 +131,28 @@ async def test_a_stream_that_fails_says_why() -> None:
 
     assert "a <bad> checksum 3 times in a row" in page.text
     assert "m1 fails on it and tries again." in page.text
+
+
+async def test_a_stream_that_has_recovered_still_says_why_it_failed() -> None:
+    """As long as the owner runs that saw it."""
+    sources = small_baton()
+    status = sources.members.statuses["default", "m1"]
+    status.streams[0] = type(status.streams[0])(
+        stream=0, epoch=3, state="running", position=95, last_why="a bad checksum"
+    )
+    page = await page_of("/console/streams/0", sources)
+
+    assert "None now. The last one: a bad checksum" in page.text
+
+
+@pytest.mark.parametrize("path", ["/", "/console/ownership", "/console/queues"])
+async def test_every_text_that_should_stay_current_is_a_fact(path: str) -> None:
+    """A page marks what the messages of `/live` replace; nothing replaces what they do not have."""
+    page = await page_of(path)
+    marked = re.findall(r'data-(?:fact|drawn-for)="([a-z_]+)"', page.html)
+
+    assert marked
+    assert set(marked) <= facts(scene_with([])).keys()
 
 
 EMPTY = StreamHistory(group="g", stream=0, from_=0, step_ms=15_000, lag=[], rate=[], open_sessions=[])

@@ -94,10 +94,29 @@
     value.textContent = plot.words(plot.data[1][plot.cursor.idx]);
   }
 
+  // what the server wrote beside a chart, of the hour that is drawn now
+  function say(figure, found, values) {
+    const tile = figure.parentElement;
+    const known = values.filter(isKnown);
+    const words = wordsOf(Number(figure.dataset.unitMs));
+    const value = tile.querySelector("[data-hour-value]:not([data-fact])");
+    if (value && value.dataset.now !== undefined) value.dataset.now = words(known.at(-1));
+    else if (value) value.textContent = words(known.at(-1));
+    const [low, high] = known.length ? [Math.min(...known), Math.max(...known)].map(words) : [];
+    let range = !known.length || low === high ? low ?? "" : `${low} to ${high}`;
+    if (figure.dataset.unitMs) range = Math.max(0, ...known) ? `at most ${high}` : "";
+    if (found && !Array.isArray(found)) range = Object.entries(found)
+      .map(([reason, rates]) => [reason, rates.filter(isKnown).at(-1)])
+      .filter(([, rate]) => rate).map(([reason, rate]) => `${reason} ${number(rate)}`).join(", ");
+    tile.querySelector(".count").textContent = range;
+    figure.ariaLabel = `${figure.ariaLabel.split(":")[0]}: ${range || "nothing is known"}`;
+  }
+
   function draw(history) {
     const times = Object.values(history).find(Array.isArray).map((_, n) => (history.from + n * history.step_ms) / 1000);
     figures.forEach((figure, n) => {
       const values = columnOf(history, figure.dataset.series) ?? times.map(() => null);
+      say(figure, history[figure.dataset.series], values);
       if (charts[n]) return charts[n].setData([times, values]);
       charts[n] = new uPlot(options(figure), [times, values], figure);
       charts[n].baton = figure.dataset.series;
@@ -116,6 +135,11 @@
     load();
   }
 
+  page.feed?.addEventListener("event", ({ detail }) => {
+    const event = JSON.parse(detail.data);
+    const stream = document.querySelector("#stream")?.dataset.stream ?? event.stream;
+    if (event.kind === "handover" && Number(stream) === event.stream) moved.push(event.at / 1000);
+  });
   addEventListener("resize", () => charts.forEach((chart, n) => chart?.setSize({ width: figures[n].clientWidth, height: HEIGHT })));
   new MutationObserver(redraw).observe(document.documentElement, { attributeFilter: ["data-theme"] });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);

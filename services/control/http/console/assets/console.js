@@ -66,6 +66,8 @@
     for (const [stream, cells] of Object.entries(reading.rows ?? {})) {
       const row = $(`[data-stream="${stream}"]:is(tr, dl)`);
       if (row) for (const cell of all("[data-c]", row)) setCell(cell, cells[cell.dataset.c]);
+      const head = $(`[data-drawn-row][data-stream="${stream}"]`);
+      if (head && [0, 1, 2, 8].map((cell) => cells[cell]).join("|") !== head.dataset.drawnRow) readAgain();
     }
     for (const [queue, cells] of Object.entries(reading.queues ?? {})) {
       const row = $(`[data-queue="${CSS.escape(queue)}"]:is(tr, dl)`);
@@ -146,6 +148,9 @@
     $("#pause-switch").addEventListener("click", togglePause);
     $("#strip button").addEventListener("click", () => $("#pause-switch").click());
     setInterval(showAge, 200);
+    // what no message carries
+    const every = $("[data-every]")?.dataset.every;
+    if (every) setInterval(() => { if (!isPaused() && !document.hidden) readAgain(); }, every * 1000);
   }
 
   for (const field of all("[data-submit]")) field.addEventListener("change", () => field.form.requestSubmit());
