@@ -37,6 +37,9 @@ VIEWS = {
     "purge": "/console/queues/mail/purge",
 }
 
+JUDGED = (360, 1440)
+"""Widths at which axe looks: the layouts for other widths have the same elements and colours."""
+
 
 @pytest.fixture(scope="module", autouse=True)
 def in_use(baton: RunningBaton) -> Iterator[None]:
@@ -46,12 +49,13 @@ def in_use(baton: RunningBaton) -> Iterator[None]:
 
 
 def check_everywhere(page: Page, name: str) -> None:
-    """The shown page fits every screen, and axe finds nothing; keeps pictures."""
+    """The shown page fits every screen, and axe finds nothing on a phone and a desk; keeps pictures."""
     for width, height in SIZES:
         for theme in THEMES:
             page.wear(theme, width, height)
             assert page.outside() == [], (width, theme)
-            assert page.faults() == [], (width, theme)
+            if width in JUDGED:
+                assert page.faults() == [], (width, theme)
             page.picture(f"{name}-{theme}-{width}")
 
 

@@ -27,6 +27,7 @@ VIEWS = (
     *("/console/queues", "/console/queues/mail", "/console/queues/mail/purge", "/console/groups"),
 )
 URL = re.compile(r'(?:href|src)="([^"]+)"')
+OF_STYLES = re.compile(r'url\("?([^")]+)"?\)')
 WEIGHT_MOST = 120_000
 """Bytes of a first visit, packed: page, styles, scripts and fonts."""
 MAP_WEIGHT_MOST = 13_000
@@ -49,10 +50,15 @@ async def test_a_page_loads_only_what_control_serves_and_runs_no_inline_script(v
         assert not re.search(r"<script(?![^>]*\bsrc=)|\sstyle=|<style|\son\w+=", page.text)
         assert not [url for url in URL.findall(page.text) if not url.startswith(("/", "#", "?"))]
         weight = int(page.headers["content-length"])
-        for url in {url for url in URL.findall(page.text) if "/assets/" in url}:
+        wanted, loaded = {url for url in URL.findall(page.text) if "/assets/" in url}, set[str]()
+        while wanted:
+            url = wanted.pop()
+            loaded.add(url)
             answer = await browser.get(url, headers={"Accept-Encoding": "gzip"})
             assert "immutable" in answer.headers["cache-control"]
             weight += int(answer.headers["content-length"])
+            if url.endswith(".css"):  # its fonts
+                wanted |= {str(answer.url.join(one).path) for one in OF_STYLES.findall(answer.text)} - loaded
         assert weight <= WEIGHT_MOST
 
 
