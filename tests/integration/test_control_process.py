@@ -153,7 +153,7 @@ async def test_a_real_run_is_adopted_and_leaves_no_process(
     """Cancelled, or ended with control, while Spark runs: driver and JVM are gone within 2 s.
 
     A run outlives a control that was killed, or stopped in order with BATON_RUNS_AT_STOP=keep: the next one
-    goes on with it. Beside a living control, none starts on the same folder.
+    goes on with it, and it succeeds. Beside a living control, none starts on the same folder.
     """
     fetch_jars("spark", quiet=True)
     control, second = (ControlProcess(tmp_path, kafka, zookeeper, namespace) for _ in range(2))
@@ -184,8 +184,18 @@ async def test_a_real_run_is_adopted_and_leaves_no_process(
         await control.until(f"/runs/{other['id']}", lambda answer: answer["state"] == "running")
         assert await control.stop() == 0
 
+        control.start()
+        await control.until("/streams", lambda answer: bool(answer["streams"]))
+        last = (await control.http.post("/jobs/lake/runs")).json()
+        await control.until(f"/runs/{last['id']}", lambda answer: answer["state"] != "starting")
+        assert await control.stop(signal.SIGKILL) == -signal.SIGKILL
+        control.start()
+        await control.until(f"/runs/{last['id']}", lambda answer: answer["state"] == "succeeded")
+        assert await control.stop() == 0
+
     assert cancelled["state"] == "cancelled"
     assert is_empty
     assert took_s < 2.5  # the promise is 2 s from the request's arrival
     assert driver.is_empty()
-    assert {run.state for run in control.store.load()} == {"cancelled"}
+    states = {one.id: one.state for one in control.store.load()}
+    assert states == {run["id"]: "cancelled", other["id"]: "cancelled", last["id"]: "succeeded"}

@@ -14,11 +14,13 @@ import msgspec
 
 from services.control.spark.audit.job import audit
 from services.control.spark.lake.job import lake
+from services.control.spark.request import RunRequest, ZooKeeperPlace
 from services.control.tables.lake import Lake
 from services.control.tables.positions import LakePositions
 from shared.model.group import GroupSettings
 from tests.lake import DAY_MS, NOON_MS, hidden_files, record_of, session_record
 from tests.spark import Pipeline, closed_log
+from tests.spark_control import LOCK_TIMEOUT_S
 from tests.spark_driver import StartDriver
 
 if TYPE_CHECKING:
@@ -140,13 +142,20 @@ async def test_only_files_that_may_hold_a_copy_are_compared(
 
 
 async def test_a_driver_killed_at_any_moment_leaves_each_session_once(
-    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path, start_driver: StartDriver
+    spark: SparkSession, kafka: str, zookeeper: str, namespace: str, tmp_path: Path, start_driver: StartDriver
 ) -> None:
-    """SIGKILL before a batch is written, with its files written, and with it committed but not reported."""
+    """SIGKILL before a batch is written, with its files written, and with it committed but not reported.
+
+    The next run waits for the lock of the dead one.
+    """
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
     folder = tmp_path / "lake"
     sessions = Path(pipeline.request("lake", folder).table("sessions"))
+
+    def locked(run: str) -> RunRequest:
+        place = ZooKeeperPlace(servers=zookeeper, timeout_s=LOCK_TIMEOUT_S)
+        return msgspec.structs.replace(pipeline.request("lake", folder), id=run, zookeeper=place)
 
     def commits() -> int:
         return len(list((sessions / "_delta_log").glob("*.json")))
@@ -159,7 +168,7 @@ async def test_a_driver_killed_at_any_moment_leaves_each_session_once(
         part = [session_record(f"k{n % 7}", 1000 * number + n) for n in range(200)]
         delivered += part
         await pipeline.deliver(part, partition=number % 2)
-        driver = start_driver(tmp_path / f"run{number}", pipeline.request("lake", folder))
+        driver = start_driver(tmp_path / f"run{number}", locked(f"run-{number}"))
         before, written = commits(), files()
         moments: list[Callable[[], bool]] = [
             (driver.run / "driver.json").exists,
@@ -169,7 +178,7 @@ async def test_a_driver_killed_at_any_moment_leaves_each_session_once(
         await asyncio.to_thread(driver.wait_until, moments[number])
         driver.signal(signal.SIGKILL)
         assert driver.wait() == -signal.SIGKILL
-    last = start_driver(tmp_path / "last", pipeline.request("lake", folder))
+    last = start_driver(tmp_path / "last", locked("last"))
 
     assert await asyncio.to_thread(last.wait) == 0, last.log()
     assert _table_ids(spark, sessions) == sorted(msgspec.json.decode(value)["id"] for _, value in delivered)
