@@ -15,8 +15,9 @@ from services.control.spark.delta import delta_log, newest_snapshot
 from services.control.spark.driver.run_lock import LockLost
 from services.control.spark.reports import batches, job
 from services.control.spark.reports.commits import commit_name
-from services.control.spark.reports.counting import RANK_ERROR, K
+from services.control.spark.reports.counting import RANK_ERROR, K, steps_part
 from services.control.spark.reports.job import reports
+from services.control.spark.reports.plan import parse_plan
 from shared.errors import InvalidInput, NotFound
 from tests.reports_lake import Lake, same_as_python, sessions
 from tests.spark_plans import plans_of, shuffled
@@ -70,7 +71,11 @@ def test_many_runs_give_what_plain_python_computes(
     assert third["from"] == "2026-03-28T00:00:00+05:45"
     assert first["total"][0]["sessions"] == sum(day["sessions"] for day in first["days"])
     assert len(first["days"]) == 31
-    assert max(len(found) for found in lake.state().batches().values()) <= 2
+    batches_of = lake.state().batches()
+    assert max(len(found) for found in batches_of.values()) <= 2
+    # the next run of this report counts only what comes after
+    parts = [steps_part(path, parse_plan(rules).rules) for path in PATHS]
+    assert {batches_of[part][-1].version for part in parts} == {third["sessions_version"]}
     moved = [shuffle for plan in plans for shuffle in shuffled(plan)]
     assert moved
     assert not [columns for columns, how in moved if how.startswith("SinglePartition")]
