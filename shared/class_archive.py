@@ -1,8 +1,8 @@
 """The archive of a program's classes, from which a JVM starts in half the time (Java's class data sharing).
 
 It belongs to the Python environment, because it is valid for one Java and the jars of this environment.
-`baton jars` makes it; whoever starts a JVM names it. Java checks it, and loads every class from its jar if
-the archive is missing or was made for other jars.
+`baton jars` makes it. We pass it to Java as an option, and Java checks it: if it is missing or was made for
+other jars, Java loads every class from its jar, as usual.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, Literal
 Program = Literal["kafka", "spark"]
 PROGRAMS: Final[tuple[Program, ...]] = ("kafka", "spark")
 _QUIET: Final = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
-"""An archive for other jars is no reason to warn: Java starts without it."""
+"""Otherwise Java warns of an archive that was made for other jars, although it works without one."""
 
 
 def archive_of(program: Program) -> Path:
@@ -23,11 +23,11 @@ def archive_of(program: Program) -> Path:
 
 
 def from_archive(program: Program) -> tuple[str, ...]:
-    """Java's options to start from the archive; none if there is no archive."""
+    """The Java options that use the archive; empty if there is none."""
     archive = archive_of(program)
     return (f"-XX:SharedArchiveFile={archive}", *_QUIET) if archive.is_file() else ()
 
 
 def into_archive(archive: Path) -> tuple[str, ...]:
-    """Java's options to write the archive when the program ends."""
+    """The Java options that write the archive when the program ends."""
     return (f"-XX:ArchiveClassesAtExit={archive}", *_QUIET)

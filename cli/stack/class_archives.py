@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import subprocess
 import sys
@@ -23,7 +22,14 @@ from cli.stack.leash import on_leash
 from cli.stack.lock import class_path, jar_folder, read_lock
 from cli.stack.probes import kafka_answers
 from cli.stack.processes import run_once
-from cli.stack.servers import KafkaOptions, kafka_argv, kafka_format_argv, new_cluster_id, prepare_kafka
+from cli.stack.servers import (
+    LOOPBACK,
+    KafkaOptions,
+    kafka_argv,
+    kafka_format_argv,
+    new_cluster_id,
+    prepare_kafka,
+)
 from shared.class_archive import Program, archive_of, into_archive
 
 REHEARSAL_S = 600.0
@@ -39,7 +45,7 @@ def ensure_archive(program: Program, rehearse: Callable[[Path], None] | None = N
     archive = archive_of(program)
     made_of = (Path(find_java()).resolve(), pyspark_jars(), jar_folder(program))
     with contextlib.suppress(OSError):
-        # not its time of change: a package keeps the one that it was built with
+        # ctime says when a file came to this machine; a package keeps the mtime of its build
         if archive.stat().st_mtime > max(path.stat().st_ctime for path in made_of):
             return True
     try:
@@ -58,8 +64,8 @@ def ensure_archive(program: Program, rehearse: Callable[[Path], None] | None = N
 
 def rehearse_kafka(archive: Path) -> None:
     """Starts a broker, and stops it when it answers."""
-    with free_ports() as (port, controller_port):
-        options = KafkaOptions(home=archive.parent / "kafka", port=port, controller_port=controller_port)
+    port, controller_port = free_ports()
+    options = KafkaOptions(home=archive.parent / "kafka", port=port, controller_port=controller_port)
     prepare_kafka(options)
     java, jars = find_java(), class_path(jar_folder("kafka"), read_lock("kafka"))
     asyncio.run(run_once(kafka_format_argv(options, java, jars, new_cluster_id())))
@@ -84,18 +90,17 @@ def rehearse_spark(archive: Path) -> None:
 REHEARSALS: dict[Program, Callable[[Path], None]] = {"kafka": rehearse_kafka, "spark": rehearse_spark}
 
 
-@contextlib.contextmanager
-def free_ports() -> Iterator[tuple[int, int]]:
-    """Two ports of loopback at which nobody listens once the block has ended."""
-    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
-        yield first.getsockname()[1], second.getsockname()[1]
+def free_ports() -> tuple[int, int]:
+    """Two ports of loopback at which nobody listens."""
+    with socket.create_server((LOOPBACK, 0)) as first, socket.create_server((LOOPBACK, 0)) as second:
+        return first.getsockname()[1], second.getsockname()[1]
 
 
 @contextlib.contextmanager
 def _started(argv: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     """The process for the block; what is left of it at the end is killed."""
     none = subprocess.DEVNULL
-    with subprocess.Popen(on_leash(argv), stdin=none, stdout=none, stderr=none, env=os.environ) as process:
+    with subprocess.Popen(on_leash(argv), stdin=none, stdout=none, stderr=none) as process:
         try:
             yield process
         finally:

@@ -18,15 +18,17 @@ SENTENCES = {
 }
 
 DRAWN = [STREAM_CELLS.index(name) for name in ("owner", "status", "state", "epoch")]
-"""When one of these changes, the page reads itself again at once; `console.js` compares the same cells."""
+"""The cells of the live row whose change makes the page read itself again at once."""
 
 
 def stream_page(row: StreamDetail, now_ms: int) -> dict[str, Any]:
     """What the template needs of the stream."""
+    cells = stream_cells(row)
     since = row.owners[0].since if row.owners and row.owners[0].owner == row.owner else None
     return {
         "row": row,
-        "drawn": "|".join(stream_cells(row)[cell] for cell in DRAWN),
+        "drawn_cells": " ".join(map(str, DRAWN)),
+        "drawn": "|".join(cells[cell] for cell in DRAWN),
         "sentence": sentence_of(row),
         "replay": max(0, row.position - row.safe_offset),
         "log": log_drawing(row.first, row.safe_offset, row.position, row.end),

@@ -94,6 +94,19 @@
     value.textContent = plot.words(plot.data[1][plot.cursor.idx]);
   }
 
+  // from the least to the most; of durations the most, of refusals the newest rate of each reason
+  function rangeOf(found, known, words, isDuration) {
+    if (found && !Array.isArray(found)) {
+      const now = Object.entries(found).map(([reason, rates]) => [reason, rates.filter(isKnown).at(-1)]);
+      return now.filter(([, rate]) => rate).map(([reason, rate]) => `${reason} ${number(rate)}`).join(", ");
+    }
+    const most = Math.max(0, ...known), high = words(most);
+    if (isDuration) return most ? `at most ${high}` : "";
+    if (!known.length) return "";
+    const low = words(Math.min(...known));
+    return low === high ? low : `${low} to ${high}`;
+  }
+
   // what the server wrote beside a chart, of the hour that is drawn now
   function say(figure, found, values) {
     const tile = figure.parentElement;
@@ -102,12 +115,7 @@
     const value = tile.querySelector("[data-hour-value]:not([data-fact])");
     if (value && value.dataset.now !== undefined) value.dataset.now = words(known.at(-1));
     else if (value) value.textContent = words(known.at(-1));
-    const [low, high] = known.length ? [Math.min(...known), Math.max(...known)].map(words) : [];
-    let range = !known.length || low === high ? low ?? "" : `${low} to ${high}`;
-    if (figure.dataset.unitMs) range = Math.max(0, ...known) ? `at most ${high}` : "";
-    if (found && !Array.isArray(found)) range = Object.entries(found)
-      .map(([reason, rates]) => [reason, rates.filter(isKnown).at(-1)])
-      .filter(([, rate]) => rate).map(([reason, rate]) => `${reason} ${number(rate)}`).join(", ");
+    const range = rangeOf(found, known, words, Boolean(figure.dataset.unitMs));
     tile.querySelector(".count").textContent = range;
     figure.ariaLabel = `${figure.ariaLabel.split(":")[0]}: ${range || "nothing is known"}`;
   }

@@ -66,8 +66,8 @@
     for (const [stream, cells] of Object.entries(reading.rows ?? {})) {
       const row = $(`[data-stream="${stream}"]:is(tr, dl)`);
       if (row) for (const cell of all("[data-c]", row)) setCell(cell, cells[cell.dataset.c]);
-      const head = $(`[data-drawn-row][data-stream="${stream}"]`);
-      if (head && [0, 1, 2, 8].map((cell) => cells[cell]).join("|") !== head.dataset.drawnRow) readAgain();
+      const head = $(`[data-drawn-cells][data-stream="${stream}"]`);
+      if (head && head.dataset.drawnCells.split(" ").map((cell) => cells[cell]).join("|") !== head.dataset.drawn) readAgain();
     }
     for (const [queue, cells] of Object.entries(reading.queues ?? {})) {
       const row = $(`[data-queue="${CSS.escape(queue)}"]:is(tr, dl)`);
