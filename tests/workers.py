@@ -14,12 +14,16 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 ROOT = Path(__file__).parents[1]
-SPARK = "Spark"
-REQUESTS_SPARK = re.compile(r"\b(?:spark: SparkSession|secured_kafka: SecuredKafka)\b")
-"""Session fixtures that take half a minute of CPU: Spark until it is warm, a broker with TLS."""
+SPARK, SECURED_KAFKA = "Spark", "secured Kafka"
+EXPENSIVE = {
+    SPARK: re.compile(r"\bspark: SparkSession\b"),
+    SECURED_KAFKA: re.compile(r"\bsecured_kafka: SecuredKafka\b"),
+}
+"""Session fixtures that take half a minute of CPU: Spark until it is warm, a broker with TLS. A file that
+requests both belongs to the first."""
 ONE_STACK = ("tests/browser", "agent/tests")
 """Folders whose tests look at one running stack, and share a Chromium."""
-LONGEST_FIRST = (SPARK, "tests/e2e", "tests/integration", "tests/simulation", *ONE_STACK)
+LONGEST_FIRST = (SPARK, SECURED_KAFKA, "tests/e2e", "tests/integration", "tests/simulation", *ONE_STACK)
 """Begun last, one of these would keep one worker busy alone."""
 
 
@@ -36,7 +40,8 @@ def part(file: str) -> str:
     folder = file.rpartition("/")[0]
     if folder in ONE_STACK:
         return folder
-    return SPARK if REQUESTS_SPARK.search((ROOT / file).read_text()) else file
+    text = (ROOT / file).read_text()
+    return next((server for server, request in EXPENSIVE.items() if request.search(text)), file)
 
 
 def rank(item: pytest.Item) -> int:

@@ -1,4 +1,4 @@
-"""Pytest workers divide the tests so that no expensive server starts twice."""
+"""Pytest workers divide the tests so that an expensive server starts as seldom as possible."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers import ONE_STACK, ROOT, SPARK, part
+from tests.workers import ONE_STACK, ROOT, SECURED_KAFKA, SPARK, part
 
-EXPENSIVE = {"spark", "secured_kafka"}
+PARTS = {"spark": {SPARK}, "secured_kafka": {SPARK, SECURED_KAFKA}}
+"""By fixture: the parts whose tests may request it."""
 
 
 def part_of(path: Path) -> str:
@@ -20,7 +21,8 @@ def test_one_worker_runs_all_tests_that_share_a_server(request: pytest.FixtureRe
     strays = [
         item.nodeid
         for item in request.session.items
-        if EXPENSIVE.intersection(getattr(item, "fixturenames", ())) and part_of(item.path) != SPARK
+        for fixture in PARTS.keys() & set(getattr(item, "fixturenames", ()))
+        if part_of(item.path) not in PARTS[fixture]
     ]
 
     assert strays == []

@@ -34,6 +34,9 @@ UI_ANSWERS = "org.glassfish.jersey.server.ServerRuntime$Responder"
 """The logger that reports a client of Spark's UI who left before the answer."""
 EXECUTOR_IDLE = "10s"
 """A driver gives an executor back after this time without a task. A new one takes some seconds to start."""
+CLASSES = ("functions", "PythonUtils", "PythonSQLUtils", "org.apache.spark.sql.functions", "scala.Option")
+"""Java's classes for which PySpark or we ask hundreds of times in a run. py4j asks Java each time, and Java
+looks a short name up in every jar."""
 UNPACKED = "baton"
 """The archive's folder in an executor's working folder."""
 STANDARD = ClusterOptions()
@@ -72,6 +75,8 @@ def start_spark(
     # a reader of progress that gives up is no error of the run, and not worth a stack trace in its log
     log4j = spark._jvm.org.apache.logging.log4j
     log4j.core.config.Configurator.setLevel(UI_ANSWERS, log4j.Level.OFF)
+    for java_class in CLASSES:
+        setattr(spark._jvm, java_class, getattr(spark._jvm, java_class))
     return spark
 
 

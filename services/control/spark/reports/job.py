@@ -43,22 +43,28 @@ with Spark's 128, those of two days already."""
 WRITING = {
     "spark.sql.maxConcurrentOutputFileWriters": "16",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.databricks.delta.writeChecksumFile.enabled": "false",
 }
 """A task writes the files of several partitions side by side; else Spark sorts all rows by their partition
 first, and those of the state are in order of time. Spark's own type of timestamps in files has no least and
-greatest value, so it could not skip what lies outside a range."""
+greatest value, so it could not skip what lies outside a range. A checksum of each commit would spare readers
+a short log, and Hadoop starts ten processes to write one into a local folder."""
 NO_STATISTICS = {"spark.databricks.delta.stats.collect": "false"}
 """A report is one file or few, so nothing is skipped by statistics, and collecting them takes a third of the
 write's time."""
 
 SMALL_BYTES = 512 << 10
+SMALL_SESSIONS_BYTES = 8 << 20
 SMALL = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.files.minPartitionNum": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""For a state up to SMALL_BYTES, where starting a task takes longer than its work: each step is one task, and
-Spark does not plan again after it."""
+"""For a table `sessions` up to SMALL_SESSIONS_BYTES, and for a report from a state up to SMALL_BYTES. There
+starting a task takes longer than its work: so each step is one task, and Spark neither plans again after it
+nor compiles its plan."""
 
 
 def reports(spark: SparkSession, request: RunRequest, check_lock: CheckLock = unlocked) -> Result:
@@ -71,10 +77,11 @@ def reports(spark: SparkSession, request: RunRequest, check_lock: CheckLock = un
     sessions = SessionsTable(spark, request.table("sessions"), request.group)
     state = State(spark, request.table("reports", "_partials"), request.group, check_lock)
     tables = {name: request.table("reports", name) for name in TABLES}
-    with settings(spark, {SORT_AFTER: MOST_SKETCHES} | WRITING):
+    is_small = sessions.size <= SMALL_SESSIONS_BYTES
+    with settings(spark, {SORT_AFTER: MOST_SKETCHES} | WRITING | (SMALL if is_small else {})):
         state.prepare()
         upkeep = bring_up(state, sessions, plan)
-        of_tables = NO_STATISTICS | (SMALL if state.size() <= SMALL_BYTES else {})
+        of_tables = NO_STATISTICS | (SMALL if is_small or state.size() <= SMALL_BYTES else {})
         with settings(spark, of_tables):
             within = range_of(plan, state.rows("quarters"))
             published = PublishedReport(spark, tables, request.group, plan.report)

@@ -13,7 +13,10 @@ from shared.errors import NotFound
 
 
 class SessionsTable:
-    """One group's sessions in the Delta table `path`, at its newest version. Raises NotFound without one."""
+    """One group's sessions in the Delta table `path`, at its newest version. Raises NotFound without one.
+
+    `size`: bytes of the files of all groups.
+    """
 
     def __init__(self, spark: SparkSession, path: str, group: str) -> None:
         self._spark = spark
@@ -24,6 +27,7 @@ class SessionsTable:
         if self.version == NO_TABLE:
             raise NotFound(f"there are no sessions in {path} yet: run the job `lake` first")
         self.table_id = str(snapshot.metadata().id())
+        self.size: int = snapshot.sizeInBytes()
         self._commits: dict[int, str] = {}
 
     def __repr__(self) -> str:
