@@ -7,6 +7,17 @@ from collections.abc import Iterator, Mapping
 
 from pyspark.sql import SparkSession
 
+SMALL_TABLE_BYTES = 8 << 20
+SMALL = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.files.minPartitionNum": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""For work on a table up to SMALL_TABLE_BYTES. Starting a task there takes longer than its work: so each step
+is one task, and Spark neither plans again after it nor compiles its plan."""
+
 
 @contextlib.contextmanager
 def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:

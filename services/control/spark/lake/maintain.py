@@ -28,7 +28,7 @@ from services.control.spark.lake.plan import read_note
 from services.control.spark.lake.positions import current_note
 from services.control.spark.lake.table import PROPERTIES, LakeTable
 from services.control.spark.request import Result, RunRequest
-from services.control.spark.session_settings import settings
+from services.control.spark.session_settings import SMALL, SMALL_TABLE_BYTES, settings
 from shared.errors import InvalidInput
 
 FILE_BYTES: Final = 256 * 1024 * 1024
@@ -72,14 +72,15 @@ def maintain(spark: SparkSession, request: RunRequest, check_lock: CheckLock = u
             continue
         done[name] = {"rewritten": 0, "compacted": 0}
         try:
-            if name == "sessions" and table.layout() == 1:
-                done[name]["rewritten"] = rewrite(table, check_lock)
-                # earlier versions of Baton kept Spark's checkpoints there
-                remove(spark, request.table("_checkpoints"))
-            if name != COMPACTED_BY_REPORTS:
-                compact = functools.partial(_compact, spark, table, CLUSTERED.get(name), check_lock)
-                done[name]["compacted"] = retry_overtaken(compact)
-            _vacuum(spark, table, keep_days, check_lock)
+            with settings(spark, SMALL if table.size() <= SMALL_TABLE_BYTES else {}):
+                if name == "sessions" and table.layout() == 1:
+                    done[name]["rewritten"] = rewrite(table, check_lock)
+                    # earlier versions of Baton kept Spark's checkpoints there
+                    remove(spark, request.table("_checkpoints"))
+                if name != COMPACTED_BY_REPORTS:
+                    compact = functools.partial(_compact, spark, table, CLUSTERED.get(name), check_lock)
+                    done[name]["compacted"] = retry_overtaken(compact)
+                _vacuum(spark, table, keep_days, check_lock)
         except Overtaken:
             overtaken.append(name)
         done[name]["version"] = table.version()

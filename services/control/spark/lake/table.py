@@ -54,6 +54,11 @@ class LakeTable:
         """Whether there is such a table."""
         return self.version() != NO_TABLE
 
+    def size(self) -> int:
+        """Bytes of its files."""
+        size: int = self._snapshot().sizeInBytes()
+        return size
+
     def create(
         self,
         columns: Mapping[str, str],

@@ -30,7 +30,7 @@ from services.control.spark.reports.sessions import SessionsTable
 from services.control.spark.reports.state import State
 from services.control.spark.reports.upkeep import bring_up, compact
 from services.control.spark.request import Result, RunRequest
-from services.control.spark.session_settings import settings
+from services.control.spark.session_settings import SMALL, SMALL_TABLE_BYTES, settings
 from shared.errors import InvalidInput
 
 NEWEST_DAYS = 31
@@ -54,17 +54,7 @@ NO_STATISTICS = {"spark.databricks.delta.stats.collect": "false"}
 write's time."""
 
 SMALL_BYTES = 512 << 10
-SMALL_SESSIONS_BYTES = 8 << 20
-SMALL = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.files.minPartitionNum": "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-"""For a table `sessions` up to SMALL_SESSIONS_BYTES, and for a report from a state up to SMALL_BYTES. There
-starting a task takes longer than its work: so each step is one task, and Spark neither plans again after it
-nor compiles its plan."""
+"""A state up to this size makes a report small, also of a large table `sessions`."""
 
 
 def reports(spark: SparkSession, request: RunRequest, check_lock: CheckLock = unlocked) -> Result:
@@ -77,7 +67,7 @@ def reports(spark: SparkSession, request: RunRequest, check_lock: CheckLock = un
     sessions = SessionsTable(spark, request.table("sessions"), request.group)
     state = State(spark, request.table("reports", "_partials"), request.group, check_lock)
     tables = {name: request.table("reports", name) for name in TABLES}
-    is_small = sessions.size <= SMALL_SESSIONS_BYTES
+    is_small = sessions.size <= SMALL_TABLE_BYTES
     with settings(spark, {SORT_AFTER: MOST_SKETCHES} | WRITING | (SMALL if is_small else {})):
         state.prepare()
         upkeep = bring_up(state, sessions, plan)
