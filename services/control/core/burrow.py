@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from itertools import pairwise
 from typing import Literal
 
 import msgspec
@@ -40,8 +39,10 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Window:
     """The last samples of one stream, oldest first: so many that they span `span_ms`, and no more.
 
-    `_back_ms`: when the position last went back; `_level_ms`: when there was last no lag. So a status needs a
-    look at all the samples only where a stream always lags.
+    What it notes spares a status the look at all samples. `_back_ms`: when the position last went back;
+    `_level_ms`: when there was last no lag. `_commits`: how many samples have a later position than the one
+    before; `_lag`: what the last of these left; `_before_ms`: when the sample before it was. `_eased_ms`:
+    `_before_ms` of the last one after which the next left no more lag.
 
     >>> window = Window(1000)
     >>> for at_ms in (0, 500, 1000):
@@ -50,11 +51,14 @@ class Window:
     ('STOP', [])
     """
 
-    __slots__ = ("_back_ms", "_level_ms", "_span_ms", "samples")
+    __slots__ = (
+        *("_back_ms", "_before_ms", "_commits", "_eased_ms", "_lag", "_level_ms", "_span_ms", "samples"),
+    )
 
     def __init__(self, span_ms: int) -> None:
         self._span_ms = span_ms
-        self._back_ms = self._level_ms = -math.inf
+        self._back_ms = self._level_ms = self._before_ms = self._eased_ms = self._lag = -math.inf
+        self._commits = 0
         self.samples: deque[Sample] = deque()
 
     def __repr__(self) -> str:
@@ -65,12 +69,17 @@ class Window:
         samples, dropped = self.samples, []
         if samples and sample.position < samples[-1].position:
             self._back_ms = sample.at_ms
+        elif samples and sample.position > samples[-1].position:
+            if sample.lag <= self._lag:
+                self._eased_ms = self._before_ms
+            self._commits, self._lag, self._before_ms = self._commits + 1, sample.lag, samples[-1].at_ms
         if sample.position == sample.end:
             self._level_ms = sample.at_ms
         samples.append(sample)
         # keep one sample that is at least a window old: without it the rest would not span the window
         while len(samples) > 1 and sample.at_ms - samples[1].at_ms >= self._span_ms:
             dropped.append(samples.popleft())
+            self._commits -= samples[0].position > dropped[-1].position
         return dropped
 
     def status(self) -> Status:
@@ -90,16 +99,5 @@ class Window:
             return "STOP"
         if newest.position == oldest.position:
             return "STALL"
-        return "WARN" if _falls_behind(self.samples) else "OK"
-
-
-def _falls_behind(samples: deque[Sample]) -> bool:
-    # only samples at which the position advanced: between commits lag only grows
-    commits, lag_after = 0, math.inf
-    for later, earlier in pairwise(reversed(samples)):
-        if later.position > earlier.position:
-            # backwards, as most streams have a commit that left less lag among their last ones
-            if later.lag >= lag_after:
-                return False
-            commits, lag_after = commits + 1, later.lag
-    return commits >= MIN_COMMITS
+        falls_behind = self._commits >= MIN_COMMITS and self._eased_ms < oldest.at_ms
+        return "WARN" if falls_behind else "OK"

@@ -6,9 +6,8 @@ those that say when the oldest waiting record was written. `services/control/liv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from operator import attrgetter
 
 import msgspec
 
@@ -37,19 +36,13 @@ UNKNOWN = Trend()
 """Of a stream without samples."""
 
 
-def rate_of(samples: Sequence[Sample], offset: Callable[[Sample], int] = attrgetter("end")) -> float | None:
-    """Records per second that the log has gained from the first sample to the last, or that `offset` has.
+def rate_of(gained: int, within_ms: int) -> float | None:
+    """Records per second. None without any time, or if the offset has gone back.
 
-    None for fewer than two moments, or if the offset has gone back.
-
-    >>> samples = [Sample(at_ms=t, position=t // 500, end=t // 100, commit=(1, 1)) for t in (0, 500, 2000)]
-    >>> rate_of(samples), rate_of(samples, attrgetter("position"))
-    (10.0, 2.0)
+    >>> rate_of(20, 2000), rate_of(0, 2000), rate_of(-1, 2000), rate_of(1, 0)
+    (10.0, 0.0, None, None)
     """
-    if len(samples) < 2 or samples[-1].at_ms <= samples[0].at_ms:
-        return None
-    gained = offset(samples[-1]) - offset(samples[0])
-    return None if gained < 0 else gained * 1000 / (samples[-1].at_ms - samples[0].at_ms)
+    return gained * 1000 / within_ms if gained >= 0 and within_ms > 0 else None
 
 
 def lag_ms_of(newest: Sample, earlier: Iterable[Sample]) -> int | None:
@@ -113,12 +106,14 @@ class _Samples:
 
     def trend(self) -> Trend:
         recent = self.window.samples
-        around = [*self.older[:2], recent[0]][:2] if self.older else recent
+        oldest, newest = recent[0], recent[-1]
+        around = [*self.older[:2], oldest][:2] if self.older else recent
+        within_ms = newest.at_ms - oldest.at_ms
         return Trend(
             status=self.window.status(),
-            rate=rate_of(recent),
-            read_rate=rate_of(recent, attrgetter("position")),
-            lag_ms=lag_ms_of(recent[-1], reversed(around)),
+            rate=rate_of(newest.end - oldest.end, within_ms),
+            read_rate=rate_of(newest.position - oldest.position, within_ms),
+            lag_ms=lag_ms_of(newest, reversed(around)),
         )
 
 

@@ -6,6 +6,7 @@ memory. `services/control/live/cluster_view.py` calls this once per refresh and 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -26,9 +27,10 @@ from services.control.core.rows import (
     StreamTotals,
 )
 from shared.model.cluster import View
-from shared.model.head import Head
+from shared.model.head import Counts, Head
 from shared.model.names import DEFAULT_GROUP
 
+MOST_COUNTS = 10_000
 _NO_COUNTS = CountsRow()
 _NO_GROUP = Group(settings=None, view=View(count=0))
 
@@ -227,8 +229,14 @@ def _stream_row(observed: Observed, known: _Known, stream: int, trend: Trend) ->
         why=reported.why if reported else "",
         pinned_to=known.view.pins.get(stream),
         last_handover=observed.ownership_history.handover(known.group, stream),
-        counts=CountsRow(**msgspec.structs.asdict(head.counts)) if head else _NO_COUNTS,
+        counts=_counts_row(head.counts) if head else _NO_COUNTS,
     )
+
+
+@functools.lru_cache(MOST_COUNTS)
+def _counts_row(counts: Counts) -> CountsRow:
+    """Remembered, because most streams have no new ones since the last report."""
+    return CountsRow(**msgspec.structs.asdict(counts))
 
 
 def _member_rows(observed: Observed) -> list[MemberRow]:

@@ -55,10 +55,17 @@ class Snapshot:
     rows: Sequence[StreamRow]
     before: Sequence[StreamRow]
     _encoded: dict[bool, bytes] = field(default_factory=dict)
+    _messages: dict[tuple[tuple[int, ...], bool], bytes] = field(default_factory=dict)
     _cells: dict[int, tuple[tuple[str, ...], bool]] = field(default_factory=dict)
 
     def message(self, streams: Sequence[int], *, whole: bool) -> bytes:
-        """The message `reading` for a viewer whose tables show these streams."""
+        """The message `reading` for the viewers whose tables show these streams."""
+        key = tuple(streams), whole
+        if key not in self._messages:
+            self._messages[key] = self._message(streams, whole=whole)
+        return self._messages[key]
+
+    def _message(self, streams: Sequence[int], *, whole: bool) -> bytes:
         if whole not in self._encoded:
             about = {"shape": self.shape, "stale_ms": self.stale_ms, "whole": whole}
             self._encoded[whole] = _encode(about | (self.reading if whole else self.changed))
