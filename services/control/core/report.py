@@ -203,8 +203,10 @@ def _stream_row(observed: Observed, known: _Known, stream: int, trend: Trend) ->
     claim, node = known.view.claims.get(stream), known.view.node(stream)
     head, reported = known.heads.get(stream), known.reported.get(stream)
     fresh = known.fresh(stream)
-    begin = observed.begin(known.group, stream)
-    position = head.position if head else begin
+    if head:
+        position, safe_offset = head.position, head.safe_offset
+    else:
+        position = safe_offset = observed.begin(known.group, stream)
     end = observed.offsets.end.get(stream, position)
     # a claimed stream without a report of its epoch is opening: its owner has not answered since the claim
     state: StreamState = "unowned" if claim is None else reported.state if reported else "opening"
@@ -220,7 +222,7 @@ def _stream_row(observed: Observed, known: _Known, stream: int, trend: Trend) ->
         lag_ms=trend.lag_ms,
         rate=trend.rate,
         read_rate=trend.read_rate,
-        safe_offset=head.safe_offset if head else begin,
+        safe_offset=safe_offset,
         open_sessions=fresh.open_sessions if fresh else None,
         state_bytes=fresh.state_bytes if fresh else None,
         # the owner knows at once; the history needs a window to notice
