@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pyarrow.parquet as pq
+import pytest
 
+from services.control.spark.lake import maintain as job
 from services.control.spark.lake.job import lake
 from services.control.spark.lake.maintain import maintain
 from services.control.spark.reports.job import reports
@@ -78,11 +80,12 @@ async def test_a_table_of_the_version_before_is_taken_over_and_rewritten_once(
 
 
 async def test_maintain_compacts_what_changed_and_removes_what_is_old(
-    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
+    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A day becomes one file, sorted by key, which is left alone until the day grows; orphans go after
-    `keep_days`.
+    `keep_days`. Here with the settings for large tables.
     """
+    monkeypatch.setattr(job, "SMALL_TABLE_BYTES", 0)
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
     request, upkeep = pipeline.request("lake", tmp_path), pipeline.request("maintain", tmp_path, keep_days=2)
