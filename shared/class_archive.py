@@ -1,4 +1,4 @@
-"""The archive of a program's classes, from which a JVM starts in half the time (Java's class data sharing).
+"""The archive of a program's classes, from which a JVM starts sooner (Java's class data sharing).
 
 It belongs to the Python environment, because it is valid for one Java and the jars of this environment.
 `baton jars` makes it. We pass it to Java as an option, and Java checks it: if it is missing or was made for

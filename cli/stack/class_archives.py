@@ -1,4 +1,4 @@
-"""Makes the archives from which Kafka and Spark start in half the time (`shared/class_archive.py`).
+"""Makes the archives from which Kafka and Spark start sooner (`shared/class_archive.py`).
 
 Java writes such an archive when a program ends, with the classes that it has loaded. So each program
 rehearses once: a broker starts and stops, and Spark runs a small job. Used by `baton jars`.

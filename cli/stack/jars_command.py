@@ -22,7 +22,7 @@ from shared.class_archive import PROGRAMS, archive_of
 def jars(more: tuple[Use, ...]) -> None:
     """Download the jars of the lock file into the cache and verify their sha256.
 
-    Then archive the classes of Kafka and Spark, so that both start in half the time; this takes a minute.
+    Then archive the classes of Kafka and Spark, so that both start sooner; this takes a minute.
     """
     for use in (*USES, *more):
         with interruptible(lambda: "the same command downloads what is missing"):

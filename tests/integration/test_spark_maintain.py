@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pyarrow.parquet as pq
 import pytest
 
-from services.control.spark.lake import maintain as job
+from services.control.spark import session_settings
 from services.control.spark.lake.job import lake
 from services.control.spark.lake.maintain import maintain
 from services.control.spark.reports.job import reports
@@ -85,7 +85,7 @@ async def test_maintain_compacts_what_changed_and_removes_what_is_old(
     """A day becomes one file, sorted by key, which is left alone until the day grows; orphans go after
     `keep_days`. Here with the settings for large tables.
     """
-    monkeypatch.setattr(job, "SMALL_TABLE_BYTES", 0)
+    monkeypatch.setattr(session_settings, "SMALL_TABLE_BYTES", 0)
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
     request, upkeep = pipeline.request("lake", tmp_path), pipeline.request("maintain", tmp_path, keep_days=2)

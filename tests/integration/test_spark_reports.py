@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from services.control.spark import session_settings
 from services.control.spark.delta import delta_log, newest_snapshot
 from services.control.spark.driver.run_lock import LockLost
 from services.control.spark.reports import batches, job
@@ -58,8 +59,8 @@ def test_many_runs_give_what_plain_python_computes(
     same_as_python(lake, second, top=4)
     lake.append(sessions(3, 60))
     rules = {"cut_query": "yes", "item_rules": "/user/[0-9]+=>/user/N ^(/p)[0-2]$=>$1low"}
-    for limit in ("SMALL_BYTES", "SMALL_TABLE_BYTES"):
-        monkeypatch.setattr(job, limit, 0)
+    monkeypatch.setattr(job, "SMALL_BYTES", 0)
+    monkeypatch.setattr(session_settings, "SMALL_TABLE_BYTES", 0)
     bounds = {"from": "2026-03-28", "to": "2026-04-03T12:15:00+05:45"}
     nepal = {"report": "nepal", "zone": "Asia/Kathmandu", "period": "day", "item_paths": ",".join(PATHS)}
     third, plans = plans_of(spark, lambda: lake.run(**nepal, **rules, **bounds))
@@ -202,8 +203,8 @@ def test_a_run_that_ends_after_any_of_its_commits_leaves_nothing_to_repair(
 ) -> None:
     """Also if batches are summed up, and if it keeps published rows, as for a large state."""
     monkeypatch.setattr(batches, "FAN", 2)
-    for limit in ("SMALL_BYTES", "SMALL_TABLE_BYTES"):
-        monkeypatch.setattr(job, limit, 0)
+    monkeypatch.setattr(job, "SMALL_BYTES", 0)
+    monkeypatch.setattr(session_settings, "SMALL_TABLE_BYTES", 0)
     lake = Lake(spark, tmp_path)
     for seed in (1, 2):
         lake.append(sessions(seed, 20))

@@ -67,12 +67,13 @@ class Window:
     def add(self, sample: Sample) -> list[Sample]:
         """Appends a newer sample; returns those that have left the window."""
         samples, dropped = self.samples, []
-        if samples and sample.position < samples[-1].position:
+        before = samples[-1] if samples else sample
+        if sample.position < before.position:
             self._back_ms = sample.at_ms
-        elif samples and sample.position > samples[-1].position:
+        elif sample.position > before.position:
             if sample.lag <= self._lag:
                 self._eased_ms = self._before_ms
-            self._commits, self._lag, self._before_ms = self._commits + 1, sample.lag, samples[-1].at_ms
+            self._commits, self._lag, self._before_ms = self._commits + 1, sample.lag, before.at_ms
         if sample.position == sample.end:
             self._level_ms = sample.at_ms
         samples.append(sample)

@@ -31,6 +31,7 @@ from shared.model.head import Counts, Head
 from shared.model.names import DEFAULT_GROUP
 
 MOST_COUNTS = 10_000
+"""Rows of counts that are remembered: more than the streams of all groups in most clusters."""
 _NO_COUNTS = CountsRow()
 _NO_GROUP = Group(settings=None, view=View(count=0))
 

@@ -1,4 +1,4 @@
-"""Changes settings of a Spark session for a block only, so the next run does not see them."""
+"""Settings of a Spark session for a block only, so the next run does not see them; those for small tables."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ SMALL = {
 }
 """For work on a table up to SMALL_TABLE_BYTES. Starting a task there takes longer than its work: so each step
 is one task, and Spark neither plans again after it nor compiles its plan."""
+
+
+def for_size(size: int) -> dict[str, str]:
+    """The settings for work on a table of so many bytes."""
+    return SMALL if size <= SMALL_TABLE_BYTES else {}
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ from services.control.spark.lake.plan import read_note
 from services.control.spark.lake.positions import current_note
 from services.control.spark.lake.table import PROPERTIES, LakeTable
 from services.control.spark.request import Result, RunRequest
-from services.control.spark.session_settings import SMALL, SMALL_TABLE_BYTES, settings
+from services.control.spark.session_settings import for_size, settings
 from shared.errors import InvalidInput
 
 FILE_BYTES: Final = 256 * 1024 * 1024
@@ -72,7 +72,7 @@ def maintain(spark: SparkSession, request: RunRequest, check_lock: CheckLock = u
             continue
         done[name] = {"rewritten": 0, "compacted": 0}
         try:
-            with settings(spark, SMALL if table.size() <= SMALL_TABLE_BYTES else {}):
+            with settings(spark, for_size(table.size())):
                 if name == "sessions" and table.layout() == 1:
                     done[name]["rewritten"] = rewrite(table, check_lock)
                     # earlier versions of Baton kept Spark's checkpoints there

@@ -30,7 +30,7 @@ from services.control.spark.reports.sessions import SessionsTable
 from services.control.spark.reports.state import State
 from services.control.spark.reports.upkeep import bring_up, compact
 from services.control.spark.request import Result, RunRequest
-from services.control.spark.session_settings import SMALL, SMALL_TABLE_BYTES, settings
+from services.control.spark.session_settings import SMALL, for_size, settings
 from shared.errors import InvalidInput
 
 NEWEST_DAYS = 31
@@ -67,11 +67,10 @@ def reports(spark: SparkSession, request: RunRequest, check_lock: CheckLock = un
     sessions = SessionsTable(spark, request.table("sessions"), request.group)
     state = State(spark, request.table("reports", "_partials"), request.group, check_lock)
     tables = {name: request.table("reports", name) for name in TABLES}
-    is_small = sessions.size <= SMALL_TABLE_BYTES
-    with settings(spark, {SORT_AFTER: MOST_SKETCHES} | WRITING | (SMALL if is_small else {})):
+    with settings(spark, {SORT_AFTER: MOST_SKETCHES} | WRITING | for_size(sessions.size)):
         state.prepare()
         upkeep = bring_up(state, sessions, plan)
-        of_tables = NO_STATISTICS | (SMALL if is_small or state.size() <= SMALL_BYTES else {})
+        of_tables = NO_STATISTICS | (SMALL if state.size() <= SMALL_BYTES else {})
         with settings(spark, of_tables):
             within = range_of(plan, state.rows("quarters"))
             published = PublishedReport(spark, tables, request.group, plan.report)
