@@ -65,7 +65,7 @@ async def _kill(control: BatonClient, stack: LocalStack) -> None:
     report.step(f"half of the log is in Kafka: killing {VICTIM} with SIGKILL")
     before, at_ms = await _newest_event(control), time.time_ns() // 1_000_000
     await stack.kill_consumer(int(VICTIM.partition("-")[2]))
-    arrivals = await _arrivals(control, before, {row["stream"] for row in lost})
+    arrivals = await _arrivals(control, before, {row["stream"] for row in lost}, PATIENCE_S)
     # the first of each stream: later ones may give it back already
     first = {row["stream"]: row for row in reversed(arrivals)}
     sessions = sum(row["open_sessions"] or 0 for row in lost)
@@ -123,13 +123,15 @@ async def _since(control: BatonClient, member: str) -> int | None:
     return next((one["since"] for one in answer["members"] if one["id"] == member), None)
 
 
-async def _arrivals(control: BatonClient, before: int, streams: Collection[int]) -> list[dict[str, Any]]:
+async def _arrivals(
+    control: BatonClient, before: int, streams: Collection[int], within_s: float = EVENT_DELAY_S
+) -> list[dict[str, Any]]:
     """How the streams came to their owners after the event `before`, oldest first.
 
     Each is the event of a handover, or of a claim without one. Some are missing if they do not come in time.
     """
     # control reads the events from Kafka, a moment after they have happened
-    deadline = time.monotonic() + EVENT_DELAY_S
+    deadline = time.monotonic() + within_s
     while True:
         found: dict[tuple[int, int], dict[str, Any]] = {}
         for row in await _events_after(control, before):

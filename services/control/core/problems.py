@@ -44,6 +44,7 @@ Kind = Literal[
     "dead-letters",
     "queue-old",
     "run-failed",
+    "audit-empty",
     "member-draining",
     "no-producers",
     "producer-silent",
@@ -230,6 +231,8 @@ def _of_the_jobs(facts: Facts) -> Iterable[ProblemRow]:
     if audit is not None and audit.is_sound is False:
         text = texts.unsound(audit.run, audit.differences)
         yield _problem("audit-unsound", text, run=audit.run, since=audit.at)
+    if audit is not None and audit.is_sound is None:
+        yield _problem("audit-empty", texts.NOTHING_JUDGED, "warn", run=audit.run, since=audit.at)
     for run in facts.failed:
         text = texts.failed_run(run.job, run.id, run.error.message if run.error else "")
         yield _problem("run-failed", text, "warn", run=run.id, since=run.ended_at or 0)

@@ -1,6 +1,7 @@
 """Decides which runs to start on a schedule, such as `lake,reports every 15m; audit every 6h`.
 
-A job may have parameters: `reports(zone=Europe/Berlin report=berlin)`.
+A job may have parameters: `reports(zone=Europe/Berlin report=berlin)`. What stands in single quotes is one
+value: `reports(item_rules='/user/[0-9]+=>/user/N ^(/p)[0-2]$=>$1low')`.
 
 Pure. Everything is derived from the runs that control keeps on disk, so a restart of control neither loses
 nor repeats a start. Time is divided into slots as long as the schedule's period, counted from 1970-01-01
@@ -27,14 +28,15 @@ from shared.model.names import DEFAULT_GROUP, is_group_name
 _RULE = re.compile(
     r"(?P<jobs>\S.*?)\s+every\s+(?P<number>[0-9]{1,6})(?P<unit>[smhd])(\s+in\s+(?P<group>\S+))?"
 )
-_STEP = re.compile(r"(?P<job>[^\s()=]+)(\((?P<parameters>[^()]*)\))?")
-_COMMA = re.compile(r",(?![^()]*\))")
-"""Between two jobs, not between parentheses."""
+_STEP = re.compile(r"(?P<job>[^\s()=]+)(\((?P<parameters>('[^']*'|[^()'])*)\))?")
+_RULES = re.compile(r"(?:'[^']*'|[^;])+")
+_STEPS = re.compile(r"(?:^|,)((?:\((?:'[^']*'|[^()'])*\)|[^,])*)")
+_PAIRS = re.compile(r"(?:'[^']*'|[^\s'])+")
 _SECONDS: Mapping[str, int] = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 SHORTEST_S: Final = 10
 LONGEST_S: Final = 366 * 86_400
 HOW: Final = (
-    "expected `job,job(name=value name=value) every 15m` (s, m, h or d), "
+    "expected `job,job(name=value name='a value') every 15m` (s, m, h or d), "
     "and ` in GROUP` for a group other than default"
 )
 QUIET: Final = frozenset({"RunUnderWay"})
@@ -98,20 +100,20 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_step(text: str) -> tuple[str, dict[str, object]]:
-    """A job and its parameters; whole numbers become integers. Raises ValueError.
+    """A job and its parameters; whole numbers become integers, unless they are quoted. Raises ValueError.
 
-    >>> read_step("reports(zone=Europe/Berlin top=5)")
-    ('reports', {'zone': 'Europe/Berlin', 'top': 5})
+    >>> read_step("reports(zone=Europe/Berlin top=5 item_rules='/a=>/b (c)=>d')")
+    ('reports', {'zone': 'Europe/Berlin', 'top': 5, 'item_rules': '/a=>/b (c)=>d'})
     """
     match = _STEP.fullmatch(text)
     if match is None:
         raise ValueError(HOW)
     parameters: dict[str, object] = {}
-    for pair in (match["parameters"] or "").split():
+    for pair in _PAIRS.findall(match["parameters"] or ""):
         name, equals, value = pair.partition("=")
         if not equals:
             raise ValueError(f"{pair!r} is not name=value")
-        parameters[name] = int(value) if re.fullmatch("-?[0-9]+", value) else value
+        parameters[name] = int(value) if re.fullmatch("-?[0-9]+", value) else value.replace("'", "")
     return match["job"], parameters
 
 
@@ -124,13 +126,13 @@ def parse_schedules(text: str, jobs: Mapping[str, Job]) -> tuple[Schedule, ...]:
     """
     found: list[Schedule] = []
     faults: list[str] = []
-    for rule in filter(None, (part.strip() for part in text.split(";"))):
+    for rule in filter(None, (part.strip() for part in _RULES.findall(text))):
         match = _RULE.fullmatch(rule)
         if match is None:
             faults.append(f"{rule!r}: {HOW}")
             continue
         schedule = Schedule(
-            jobs=tuple(step.strip() for step in _COMMA.split(match["jobs"])),
+            jobs=tuple(step.strip() for step in _STEPS.findall(match["jobs"])),
             every_s=int(match["number"]) * _SECONDS[match["unit"]],
             group=match["group"] or DEFAULT_GROUP,
         )

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from services.control.core.freshness import FreshnessRow, loss_in_s
+from services.control.core.last_runs import LastAudit
 from services.control.core.schedules import ScheduleRow
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
 from services.control.ports import JobRunner
 from shared.errors import Unavailable
+
+VERDICTS: Mapping[bool | None, str] = {True: "sound", False: "unsound", None: "empty"}
+"""What `baton_last_audit` says, by `LastAudit.is_sound`."""
 
 
 class _ControlMetrics(Collector):
@@ -66,13 +70,17 @@ class _ControlMetrics(Collector):
 
 
 class _JobMetrics(Collector):
-    """How fresh the lake is, and whether the schedules succeed."""
+    """How fresh the lake is, whether the schedules succeed, and what the last audits say."""
 
     def __init__(
-        self, freshness: Callable[[], list[FreshnessRow]], schedules: Callable[[], list[ScheduleRow]]
+        self,
+        freshness: Callable[[], list[FreshnessRow]],
+        schedules: Callable[[], list[ScheduleRow]],
+        audits: Callable[[], Mapping[str, LastAudit]],
     ) -> None:
         self._freshness = freshness
         self._schedules = schedules
+        self._audits = audits
 
     def collect(self) -> Iterator[Metric]:
         gauges = {
@@ -105,7 +113,15 @@ class _JobMetrics(Collector):
             failures.add_metric([row.name], row.failures)
             if row.succeeded_at is not None:
                 succeeded.add_metric([row.name], row.succeeded_at / 1000)
-        yield from (failures, succeeded, periods)
+        verdicts = GaugeMetricFamily(
+            "baton_last_audit",
+            "1 for the verdict of the group's last audit: sound, unsound, or empty (it judged nothing)",
+            labels=["group", "verdict"],
+        )
+        for group, audit in self._audits().items():
+            for is_sound, verdict in VERDICTS.items():
+                verdicts.add_metric([group, verdict], audit.is_sound is is_sound)
+        yield from (failures, succeeded, periods, verdicts)
 
 
 def _records(row: FreshnessRow) -> float:
@@ -132,9 +148,10 @@ def registry_for(
     *,
     freshness: Callable[[], list[FreshnessRow]] = list,
     schedules: Callable[[], list[ScheduleRow]] = list,
+    audits: Callable[[], Mapping[str, LastAudit]] = dict,
 ) -> CollectorRegistry:
     """A registry with control's metrics."""
     registry = CollectorRegistry()
     registry.register(_ControlMetrics(view, runner, feed, unreadable_znodes))
-    registry.register(_JobMetrics(freshness, schedules))
+    registry.register(_JobMetrics(freshness, schedules, audits))
     return registry

@@ -81,6 +81,10 @@ class Problems:
             self._view.check_group(group)
         return self._found.get(group) or self._look(group)
 
+    def audits(self) -> Mapping[str, LastAudit]:
+        """The last audit of each group that has one."""
+        return {group: one.last_audit for group, one in self._found.items() if one.last_audit is not None}
+
     def _look(self, group: str) -> ProblemList:
         runs = self._runner.runs()
         audit = self._last_audit(last_audit_run(runs, group))

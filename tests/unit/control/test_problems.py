@@ -24,7 +24,9 @@ from services.control.core.problems import (
 from services.control.core.report import report_on
 from services.control.core.rows import MemberRow, ProducerRow, StreamRow
 from services.control.core.runs import Run, RunError, RunState
+from services.control.live.feed import EventFeed
 from services.control.live.hot_keys import MOST_STREAMS, HotKeys
+from services.control.live.metrics import VERDICTS, registry_for
 from services.control.live.problems import Problems
 from shared.model.names import DEFAULT_GROUP
 from shared.model.rejects import FRAGMENT_REASONS
@@ -192,6 +194,11 @@ CASES: list[tuple[Kind, dict[str, Any], str]] = [
             )
         },
         "The last audit is not sound: 3 sessions are missing, 1 session was delivered twice.",
+    ),
+    (
+        "audit-empty",
+        {"last_audit": msgspec.structs.replace(AUDIT, is_sound=None)},
+        "The last audit judged nothing, so it proves nothing.",
     ),
     (
         "run-failed",
@@ -456,3 +463,21 @@ async def test_control_says_what_it_cannot_read_and_what_is_wrong_in_a_group() -
         ("producer-silent", [], None),
     ]
     assert {problem.since for problem in read.problems} == {1_000}
+
+
+async def test_what_the_last_audit_says_can_be_an_alarm() -> None:
+    """A run of it succeeds whatever it finds, so `/metrics` has the verdict of each group that was audited."""
+    runner, view = InMemoryRunner(), small_baton().view()
+    await view.step()
+    problems = Problems(view, runner, list)
+    registry = registry_for(view, runner, EventFeed(), audits=problems.audits)
+    before = registry.get_sample_value("baton_last_audit", {"group": DEFAULT_GROUP, "verdict": "empty"})
+
+    runner.known = {"r4": run(4, "audit", "succeeded")}
+    problems.step()
+
+    assert before is None
+    assert {
+        verdict: registry.get_sample_value("baton_last_audit", {"group": DEFAULT_GROUP, "verdict": verdict})
+        for verdict in VERDICTS.values()
+    } == {"sound": 0, "unsound": 0, "empty": 1}

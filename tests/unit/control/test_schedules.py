@@ -22,6 +22,7 @@ from services.control.core.schedules import (
     due,
     needed,
     parse_schedules,
+    read_step,
     rows_of,
 )
 from services.control.http.api.access.tokens import parse_token
@@ -205,12 +206,16 @@ def test_schedules_are_read_strictly() -> None:
         "reports, reports(zone=Europe/Berlin period=hour,day top=5 report=b) every 1h", JOBS
     )
     assert berlin.jobs == ("reports", "reports(zone=Europe/Berlin period=hour,day top=5 report=b)")
+    rules = "/user/[0-9]+=>/user/N ^(/p)[0-2];$=>$1,low"
+    (mapped,) = parse_schedules(f"lake,reports(item_rules='{rules}' zone='UTC' top=5) every 1h", JOBS)
+    (_, parameters) = read_step(mapped.jobs[1])
+    assert (mapped.jobs[0], parameters) == ("lake", {"item_rules": rules, "zone": "UTC", "top": 5})
     assert parse_schedules("", JOBS) == ()
     with pytest.raises(SchedulesInvalid) as caught:
         parse_schedules(
             "lake; lake every 5; nope every 1h; lake,lake every 1h; audit every 1s; "
             "audit every 2h; audit every 1h; lake every 1h in A!; lake(x=1) every 2h; lake(x) every 3h; "
-            "maintain(keep_days=0) every 1h; lake(a=1 every 4h",
+            "maintain(keep_days=0) every 1h; lake(a=1 every 4h; audit,,reports every 1h; lake(a='1) every 5h",
             JOBS,
         )
     text = "\n".join(caught.value.faults)
@@ -226,6 +231,8 @@ def test_schedules_are_read_strictly() -> None:
         "'x' is not name=value",
         "'keep_days' of maintain must be",
         "'lake(a=1 every 4h': expected",
+        "'audit,,reports every 1h': expected",
+        '5h": expected',
     ):
         assert part in text
 
