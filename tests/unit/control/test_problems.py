@@ -466,7 +466,7 @@ async def test_control_says_what_it_cannot_read_and_what_is_wrong_in_a_group() -
 
 
 async def test_what_the_last_audit_says_can_be_an_alarm() -> None:
-    """A run of it succeeds whatever it finds, so `/metrics` has the verdict of each group that was audited."""
+    """A run of it succeeds whatever it finds, so `/metrics` has the verdict of each audited group."""
     runner, view = InMemoryRunner(), small_baton().view()
     await view.step()
     problems = Problems(view, runner, list)
