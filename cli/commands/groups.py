@@ -154,10 +154,11 @@ def promote(group: str, alias: str, reason: str, url: str) -> None:
 
 @groups.command("delete")
 @click.argument("group")
+@reason_option
 @url_option
-def delete(group: str, url: str) -> None:
+def delete(group: str, reason: str, url: str) -> None:
     """Delete a GROUP without members, alias or followers; its finished sessions stay."""
-    ask(url, lambda control: control.cancel("groups", group))
+    ask(url, lambda control: control.cancel("groups", group, reason))
     click.echo(f"group {group} is deleted")
 
 

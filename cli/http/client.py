@@ -135,7 +135,7 @@ class BatonClient:
         return await self._start(path, parameters, params=params)
 
     async def cancel(self, what: str, name: str, reason: str = "") -> dict[str, Any]:
-        """Cancels one of the `runs` or `operations`, and returns it."""
+        """Cancels one of the `runs` or `operations`, or deletes one of the `groups`, and returns it."""
         params = {"reason": reason} if reason else {}
         response = await self._requests.send("DELETE", f"/{what}/{quote(name, safe='')}", params=params)
         cancelled: dict[str, Any] = decoded(response, dict[str, Any])

@@ -117,7 +117,7 @@ async def control_on(settings: ControlSettings, stack: contextlib.AsyncExitStack
             scene_of(view, problems, queues=queues.known), feed, every_s=settings.refresh_s, work=work
         ),
         operations=operations,
-        groups=Groups(view, operations, store, rewinds, settings.names),
+        groups=Groups(view, operations, store, rewinds, actions, settings.names),
         actions=actions,
         runner=runner,
         lake=lake.tables,

@@ -9,6 +9,7 @@ from services.control.core.causes import Cause
 from services.control.core.operations import Operation
 from services.control.core.runs import Run
 from services.control.core.wishes import what_of
+from shared.errors import BatonError, Unavailable
 from shared.model.events import Event
 
 
@@ -23,8 +24,13 @@ class Actions:
         self._emit = emit
         self._wall_ms = wall_ms
 
-    def report_operation(self, operation: Operation, cause: Cause, *, what: str = "") -> None:
-        """An operation that has begun, or with `what` something else that was done to it."""
+    def report_operation(
+        self, operation: Operation, cause: Cause, *, what: str = "", error: BatonError | None = None
+    ) -> None:
+        """An operation that has begun, or with `what` something else that was done to it.
+
+        With `error` it may have been done, or a part of it.
+        """
         self._emit(
             Event(
                 at=self._wall_ms(),
@@ -34,9 +40,22 @@ class Actions:
                 stream=operation.stream,
                 target=operation.to or "",
                 who=cause.who,
-                what=what + what_of(operation),
+                what=what + what_of(operation) + _failure(error),
                 why=cause.reason,
                 operation=operation.id,
+            )
+        )
+
+    def report_deletion(self, group: str, cause: Cause, *, error: BatonError | None = None) -> None:
+        """A group that was deleted, or with `error` may have been."""
+        self._emit(
+            Event(
+                at=self._wall_ms(),
+                group=group,
+                kind="action",
+                who=cause.who,
+                what=f"delete group {group}" + _failure(error),
+                why=cause.reason,
             )
         )
 
@@ -67,3 +86,10 @@ class Actions:
                 run=run.id,
             )
         )
+
+
+def _failure(error: BatonError | None) -> str:
+    # viewers read events, so without addresses
+    if isinstance(error, Unavailable):
+        return f", without an answer: {error.reason}"
+    return "" if error is None else f", failed: {error.detail}"

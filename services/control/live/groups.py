@@ -7,7 +7,8 @@ or promotion is an operation that is done as soon as it was written.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 import msgspec
 
@@ -30,10 +31,11 @@ from services.control.core.rewinds import (
     time_of_wish,
 )
 from services.control.core.wishes import Wish
+from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView, UnknownGroup
-from services.control.live.operations import Operations
+from services.control.live.operations import Effect, Operations
 from services.control.ports import GroupStore, RewindSource
-from shared.errors import InvalidInput
+from shared.errors import InvalidInput, Unavailable
 from shared.model.names import Names, is_group_name
 from shared.model.start import MAX_CHAIN, GroupStart, reaching_cuts
 
@@ -47,12 +49,14 @@ class Groups:
         operations: Operations,
         store: GroupStore,
         source: RewindSource,
+        actions: Actions,
         names: Names,
     ) -> None:
         self._view = view
         self._operations = operations
         self._store = store
         self._source = source
+        self._actions = actions
         self._names = names
         self._making = asyncio.Lock()
 
@@ -69,7 +73,7 @@ class Groups:
         Raises what `forecast` raises, PlanChanged, GroupChanged, KeyReused.
         """
 
-        async def make() -> None:
+        async def prepare() -> Effect:
             found, facts = await self._forecast(wish)
             if if_plan not in (None, found.plan):
                 raise PlanChanged(
@@ -79,12 +83,9 @@ class Groups:
             logs = {stream: one.log_number for stream, one in facts.items()}
             starts = {one.stream: one.start for one in found.streams if one.start is not None}
             start = group_start(found, logs, await self._source.appended(starts))
-            await self._store.create(wish.as_, found.settings, start, wish.group)
-            await self._view.look_again()
+            return partial(self._store.create, wish.as_, found.settings, start, wish.group)
 
-        wanted = Wish(kind="rewind", group=wish.group, to=wish.as_)
-        async with self._making:
-            return await self._operations.carry_out(wanted, cause, make)
+        return await self._carry_out(Wish(kind="rewind", group=wish.group, to=wish.as_), cause, prepare)
 
     async def promote(self, group: str, alias: str, cause: Cause) -> Operation:
         """The operation, after the alias names the group.
@@ -92,13 +93,11 @@ class Groups:
         Raises UnknownGroup, InvalidInput, GroupBehind, GroupChanged, Unavailable, KeyReused.
         """
 
-        async def make() -> None:
+        async def prepare() -> Effect:
             self.forecast_promotion(group, alias)
-            await self._store.name(alias, group)
-            await self._view.look_again()
+            return partial(self._store.name, alias, group)
 
-        async with self._making:
-            return await self._operations.carry_out(Wish(kind="promote", group=group, to=alias), cause, make)
+        return await self._carry_out(Wish(kind="promote", group=group, to=alias), cause, prepare)
 
     def forecast_promotion(self, group: str, alias: str) -> Forecast:
         """That nothing would move. Raises UnknownGroup, InvalidInput, GroupBehind, Unavailable."""
@@ -118,13 +117,18 @@ class Groups:
             plan=plan_digest(wish, []),
         )
 
-    async def delete(self, group: str) -> None:
+    async def delete(self, group: str, cause: Cause) -> None:
         """Deletes the group; its finished sessions stay in Kafka until their retention ends, and in the lake.
 
         Raises UnknownGroup, GroupInUse, GroupChanged, Unavailable.
         """
         self._view.group(group)
-        await self._store.delete(group)
+        try:
+            await self._store.delete(group)
+        except Unavailable as error:
+            self._actions.report_deletion(group, cause, error=error)
+            raise
+        self._actions.report_deletion(group, cause)
         await self._view.look_again()
 
     def current(self, group: str) -> CurrentRow:
@@ -142,6 +146,14 @@ class Groups:
         return current_in(
             name, cluster.chain(name), cluster.count, self._names, starts=starts, aliases=cluster.aliases
         )
+
+    async def _carry_out(
+        self, wish: Wish, cause: Cause, prepare: Callable[[], Awaitable[Effect]]
+    ) -> Operation:
+        async with self._making:
+            operation = await self._operations.carry_out(wish, cause, prepare)
+            await self._view.look_again()
+        return operation
 
     async def _forecast(self, wish: RewindWish) -> tuple[RewindForecast, Mapping[int, StreamFacts]]:
         followed = self._view.group(wish.group)

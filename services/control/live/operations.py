@@ -14,6 +14,8 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
+import msgspec
+
 from services.control.core.causes import Cause
 from services.control.core.forecasts import (
     Forecast,
@@ -45,6 +47,8 @@ from services.control.live.effects import Effects
 from services.control.ports import OperationStore
 from shared.errors import BatonError, Unavailable, ZooKeeperUnavailable
 
+Effect = Callable[[], Awaitable[None]]
+"""A change in ZooKeeper that waits to be made."""
 logger = logging.getLogger(__name__)
 
 
@@ -119,34 +123,45 @@ class Operations:
                 raise ZooKeeperUnavailable("another control has just received the same request; try again")
             try:
                 await self._effects.make(operation)
-            except BatonError:
+            except BatonError as error:
                 # without an effect there is nothing to follow; what stays fails when its time is over
                 with contextlib.suppress(Unavailable):
                     await self._store.forget(operation.id)
+                # a member may drain although its answer was lost, or although the pins could not be written
+                forgotten = msgspec.structs.replace(operation, id="")
+                self._actions.report_operation(forgotten, cause, error=error)
                 raise
             self._note(operation, cause.request)
         self._actions.report_operation(operation, cause)
         logger.info("operation started", extra={"operation": operation.id, "wish": wish})
         return operation
 
-    async def carry_out(self, wish: Wish, cause: Cause, effect: Callable[[], Awaitable[None]]) -> Operation:
+    async def carry_out(
+        self, wish: Wish, cause: Cause, prepare: Callable[[], Awaitable[Effect]]
+    ) -> Operation:
         """The operation of an effect that is complete once it was made; for a repeated request the one that
-        made it.
+        made it. `prepare` decides, and returns the effect.
 
-        Raises what `effect` raises; KeyReused, ZooKeeperUnavailable.
+        Raises what `prepare` and the effect raise; KeyReused, ZooKeeperUnavailable.
         """
         async with self._changing:
             await self._learn()
             if cause.key in self._known:
                 cause.check_same(self._requests[cause.key])
                 return self._known[cause.key]
-        await effect()  # it may take long, and is in nobody's way
+        effect = await prepare()  # it may take long, and is in nobody's way
+        name = cause.key or secrets.token_hex(6)
+        operation = done_at_once(wish, name, self._wall_ms(), who=cause.who, reason=cause.reason)
+        try:
+            await effect()
+        except Unavailable as error:
+            self._actions.report_operation(msgspec.structs.replace(operation, id=""), cause, error=error)
+            raise
+        # before it is stored: that may fail, and the effect stays
+        self._actions.report_operation(operation, cause)
         async with self._changing:
-            name = cause.key or secrets.token_hex(6)
-            operation = done_at_once(wish, name, self._wall_ms(), who=cause.who, reason=cause.reason)
             await self._store.create(OperationNode(operation=operation, request=cause.request))
             self._note(operation, cause.request)
-        self._actions.report_operation(operation, cause)
         return operation
 
     async def cancel(self, operation_id: str, cause: Cause) -> Operation:
@@ -159,11 +174,16 @@ class Operations:
             if operation.state == "cancelled":
                 return operation  # somebody asks again because the answer was lost
             check_cancel(operation)
-            await self._effects.undo(operation)
+            try:
+                await self._effects.undo(operation)
+            except BatonError as error:
+                self._actions.report_operation(operation, cause, what="cancel ", error=error)
+                raise
             why = f"cancelled by {cause.who}" + (f": {cause.reason}" if cause.reason else "")
-            ended = await self._end(cancelled(operation, why, self._wall_ms()))
-        self._actions.report_operation(ended, cause, what="cancel ")
-        return ended
+            ended = cancelled(operation, why, self._wall_ms())
+            # before it is stored: that may fail, and the effect is undone
+            self._actions.report_operation(ended, cause, what="cancel ")
+            return await self._end(ended)
 
     def all(self) -> Sequence[Operation]:
         """All remembered operations, newest first. Raises ZooKeeperUnavailable until they have been read."""

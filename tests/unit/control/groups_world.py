@@ -71,7 +71,7 @@ class InMemoryRewinds:
 def groups_over(view: ClusterView, operations: Operations, znodes: ZnodeStore) -> Groups:
     """Groups on a view, kept in that ZooKeeper, with empty logs."""
     store = ZooKeeperGroups(InMemoryZooKeeper(znodes), NAMES)
-    return Groups(view, operations, store, InMemoryRewinds(), NAMES)
+    return Groups(view, operations, store, InMemoryRewinds(), Actions(lambda event: None), NAMES)
 
 
 class GroupsWorld:
@@ -92,16 +92,17 @@ class GroupsWorld:
             status_window_s=20.0,
         )
         group = Group(STREAMS, "")
+        actions = Actions(self.events.append)
         self.operations = Operations(
             self.view,
             Effects(self.view, InMemoryPins(group), InMemoryDrain(group), InMemoryPauses(group)),
             ZooKeeperOperations(self.zookeeper, NAMES),
-            Actions(self.events.append),
+            actions,
             timeout_s=60,
             look_every_s=1,
         )
         store = ZooKeeperGroups(self.zookeeper, NAMES)
-        self.groups = Groups(self.view, self.operations, store, self.rewinds, NAMES)
+        self.groups = Groups(self.view, self.operations, store, self.rewinds, actions, NAMES)
         app = FastAPI()
         install_problems(app)
         app.include_router(operations_routes(self.operations, self.groups))
@@ -129,9 +130,9 @@ class GroupsWorld:
         await self.view.step()
         return answer
 
-    async def delete(self, group: str) -> httpx.Response:
+    async def delete(self, group: str, reason: str = "") -> httpx.Response:
         """The answer to a deletion; control has looked again since."""
-        answer = await self.http.delete(f"/groups/{group}")
+        answer = await self.http.delete(f"/groups/{group}", params={"reason": reason})
         await self.view.step()
         return answer
 

@@ -19,7 +19,7 @@ from services.control.live.effects import Effects
 from services.control.live.operations import Operations
 from shared.errors import PeerUnavailable, ZooKeeperUnavailable
 from shared.model.balance import plan
-from shared.model.cluster import ClaimNode, MemberNode, PauseNode, View
+from shared.model.cluster import ClaimNode, MemberNode, MemberState, PauseNode, View
 from shared.model.events import Event
 from shared.model.group import GroupSettings
 from shared.model.names import DEFAULT_GROUP, Names
@@ -134,25 +134,29 @@ class InMemoryPins:
 
 @dataclass
 class InMemoryDrain:
-    """A `MemberDrain` of the group; `asked` holds (member, address, why) of every request."""
+    """A `MemberDrain` of the group; `asked` holds (member, address, why) of every request.
+
+    With `loses_answers` a member does what it is asked, and nobody hears of it.
+    """
 
     group: Group
     is_down: bool = False
+    loses_answers: bool = False
     asked: list[tuple[str, str, str]] = field(default_factory=list)
 
     async def drain(self, group: str, member: str, address: str, why: str) -> None:
-        if self.is_down:
-            raise PeerUnavailable(f"{member} does not answer")
-        self.asked.append((member, address, why))
-        node = self.group.view.members[member]
-        self.group.member(member, msgspec.structs.replace(node, state="draining"))
+        self._ask(member, address, why, "draining")
 
     async def undrain(self, group: str, member: str, address: str, why: str) -> None:
-        if self.is_down:
+        self._ask(member, address, why, "active")
+
+    def _ask(self, member: str, address: str, why: str, state: MemberState) -> None:
+        if not self.is_down:
+            self.asked.append((member, address, why))
+            node = self.group.view.members[member]
+            self.group.member(member, msgspec.structs.replace(node, state=state))
+        if self.is_down or self.loses_answers:
             raise PeerUnavailable(f"{member} does not answer")
-        self.asked.append((member, address, why))
-        node = self.group.view.members[member]
-        self.group.member(member, msgspec.structs.replace(node, state="active"))
 
 
 @dataclass

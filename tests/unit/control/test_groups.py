@@ -90,6 +90,43 @@ async def test_what_was_made_is_served_at_once(world: GroupsWorld) -> None:
     assert (await http.get("/groups/default-2/current")).status_code == 404
 
 
+async def test_a_promotion_and_a_deletion_are_events(world: GroupsWorld) -> None:
+    """Who did it, and why; what was refused is none."""
+    await world.post(**REWIND)
+    await world.post(kind="promote", group="default-2", alias="live", reason="it has caught up")
+    refused = await world.delete("default-2", "not needed")
+    await world.post(kind="promote", group="default", alias="live", reason="back")
+    deleted = await world.delete("default-2", "not needed")
+
+    assert (refused.status_code, deleted.status_code) == (409, 200)
+    assert [(one.kind, one.group, one.who, one.what, one.why) for one in world.events[1:]] == [
+        ("action", "default-2", "anybody", "promote to live", "it has caught up"),
+        ("action", "default", "anybody", "promote to live", "back"),
+        ("action", "default-2", "anybody", "delete group default-2", "not needed"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("act", "what"),
+    [
+        ({"kind": "rewind", "as": "third"}, "rewind to third"),
+        ({"kind": "promote", "group": "default-2", "alias": "live"}, "promote to live"),
+        ({}, "delete group default-2"),
+    ],
+)
+async def test_what_may_have_been_done_to_a_group_is_an_event(
+    world: GroupsWorld, act: dict[str, Any], what: str
+) -> None:
+    """ZooKeeper has done it, and its answer was lost."""
+    await world.post(**REWIND)
+    world.zookeeper.lose_answers = 1
+    answer = await world.post(**act) if act else await world.delete("default-2")
+
+    assert answer.status_code == 503
+    (event,) = world.events[1:]
+    assert event.what.startswith(f"{what}, without an answer: ")
+
+
 async def test_a_repeated_request_makes_one_group(world: GroupsWorld) -> None:
     """Under one Idempotency-Key, the second answer is the first operation."""
     first, at_once = await asyncio.gather(*(world.post(key="k", **REWIND) for _ in range(2)))

@@ -256,21 +256,60 @@ async def test_what_is_undone_by_its_opposite_cannot_be_cancelled(desk: Desk) ->
 
 
 @pytest.mark.parametrize(
-    ("body", "what"),
+    ("before", "body", "what"),
     [
-        (MOVE, "move 0 to b"),
-        (DRAIN, "drain a"),
-        (REBALANCE, "rebalance"),
-        (PAUSE, "pause"),
+        ({}, MOVE, "move 0 to b"),
+        (MOVE, {"kind": "unpin", "stream": 0}, "unpin 0"),
+        ({}, DRAIN, "drain a"),
+        (DRAIN, {"kind": "undrain", "member": "a"}, "undrain a"),
+        ({}, REBALANCE, "rebalance"),
+        ({}, PAUSE, "pause"),
+        (PAUSE, {"kind": "resume"}, "resume"),
     ],
 )
-async def test_every_operation_is_an_event(desk: Desk, body: dict[str, Any], what: str) -> None:
+async def test_every_operation_is_an_event(
+    desk: Desk, before: dict[str, Any], body: dict[str, Any], what: str
+) -> None:
     """Who did what, and why; a dry run is none."""
+    if before:
+        await desk.post(**before)
+        desk.group.act(streams=1)
+        await desk.look()
+        desk.events.clear()
     await desk.post(**body, dry_run=True)
     operation = (await desk.post(**body | {"reason": "because"})).json()
 
     told = [(event.kind, event.who, event.what, event.why, event.operation) for event in desk.events]
     assert told == [("action", "anybody", what, "because", operation["id"])]
+
+
+@pytest.mark.parametrize(
+    ("is_deaf", "why"), [(True, "a does not answer"), (False, "ZooKeeper is down for the test")]
+)
+async def test_an_operation_that_may_have_been_made_is_an_event(desk: Desk, is_deaf: bool, why: str) -> None:
+    """The member drains, although its answer was lost or the pins could not be written.
+
+    No operation says so.
+    """
+    desk.drain.loses_answers, desk.pins.is_down = is_deaf, not is_deaf
+    refused = await desk.post(**DRAIN, reason="upgrade")
+
+    assert (refused.status_code, desk.group.view.members["a"].state) == (503, "draining")
+    assert await desk.listed() == []
+    assert [(event.kind, event.who, event.what, event.why, event.operation) for event in desk.events] == [
+        ("action", "anybody", f"drain a, without an answer: {why}", "upgrade", "")
+    ]
+
+
+async def test_a_cancel_that_may_have_been_made_is_an_event(desk: Desk) -> None:
+    """The operation stays."""
+    operation = (await desk.post(**DRAIN)).json()
+    desk.drain.loses_answers = True
+    await desk.cancel(operation, "wrong one")
+
+    assert [(event.what, event.why, event.operation) for event in desk.events][1:] == [
+        ("cancel drain a, without an answer: a does not answer", "wrong one", operation["id"])
+    ]
 
 
 async def test_old_operations_are_removed_from_zookeeper(desk: Desk) -> None:

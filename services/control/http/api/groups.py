@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import msgspec
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
+from services.control.core.causes import cause_of
 from services.control.core.groups import CurrentRow
+from services.control.http.api.access.caller import caller_of
 from services.control.http.api.openapi import answers, encoded, refuses
-from services.control.http.api.pages import GUARDED, INVALID, NOT_FOUND, UNAVAILABLE
+from services.control.http.api.pages import GUARDED, INVALID, NOT_FOUND, UNAVAILABLE, Reason
 from services.control.live.groups import Groups
 
 
@@ -39,8 +41,8 @@ def groups_routes(groups: Groups) -> APIRouter:
         | GUARDED
         | refuses(409, "It has members, an alias, or a group that follows it"),
     )
-    async def delete(group: str) -> Response:
-        await groups.delete(group)
+    async def delete(request: Request, group: str, reason: Reason = "") -> Response:
+        await groups.delete(group, cause_of(caller_of(request).name, reason, None, None))
         return encoded(DeletedGroup(group=group))
 
     return routes
