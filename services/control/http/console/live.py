@@ -25,8 +25,12 @@ from services.control.http.console.work import Kind, WorkLog
 from services.control.live.feed import RECONNECT_MS, EventFeed
 from shared.errors import BatonError, Unavailable
 
-QUIET_S: Final = 5.0
-"""A viewer gets a message at least this often, so a page can tell a quiet cluster from a lost connection."""
+QUIET_S: Final = 3.0
+"""A viewer gets a message at least this often, so a page can tell a quiet cluster from a lost connection.
+
+A page calls itself stale after 5 s, counted from when control read what the message says: 2 s remain for that
+reading's age and for the way.
+"""
 MOST_VIEWERS: Final = 500
 MOST_EVENTS: Final = 100
 logger = logging.getLogger(__name__)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import re
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -12,10 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.control.core.recent_events import KEPT
+from services.control.http.console.assets import FOLDER
 from services.control.http.console.live import MOST_VIEWERS, LiveHub, Painter, TooManyViewers
 from services.control.http.console.scene import Scene
 from services.control.live.feed import EventFeed
+from services.control.settings import ControlSettings
 from shared.model.events import Event, encode_event
+from tests.fakes.virtual_time import virtual_time
 from tests.unit.control.console.scenes import scene_with, scenes, stream_row
 
 SHOWN = (1, 3)
@@ -73,12 +78,12 @@ def test_a_viewer_gets_rows_of_its_own_streams_only() -> None:
 class World:
     """A hub over a scene that the test changes, and a feed."""
 
-    def __init__(self) -> None:
+    def __init__(self, every_s: float = 0.001) -> None:
         self.feed = EventFeed()
         self.feed.begin(0)
         self.feed.mark_current()
         self.rows = [stream_row(n) for n in range(3)]
-        self.hub = LiveHub(lambda group: scene_with(self.rows), self.feed, every_s=0.001)
+        self.hub = LiveHub(lambda group: scene_with(self.rows), self.feed, every_s=every_s)
 
     def happen(self, event_id: int) -> None:
         """An event arrives."""
@@ -152,6 +157,22 @@ async def test_a_slow_viewer_gets_the_whole_instead_of_what_it_missed() -> None:
     assert reading["facts"]["lag"] == "21"
     await slow.aclose()
     await quick.aclose()
+
+
+@virtual_time
+async def test_a_quiet_group_never_looks_stale() -> None:
+    """Messages come before the page's limit, also if each tells a reading that is as old as can be."""
+    found = re.search(r"const STALE_MS = (\d+);", (FOLDER / "console.js").read_text())
+    assert found is not None
+    every_s, loop = ControlSettings().refresh_s, asyncio.get_running_loop()
+    viewer = World(every_s).hub.follow("g", "lag", [], None)
+    heard_s = list[float]()
+    for _ in range(5):
+        await next_with(viewer, b"reading")
+        heard_s.append(loop.time())
+    silences_s = [later - earlier for earlier, later in itertools.pairwise(heard_s)]
+    assert max(silences_s) + every_s < int(found[1]) / 1000
+    await viewer.aclose()
 
 
 async def test_closing_ends_every_viewer_and_leaving_ends_the_painting() -> None:
