@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import gzip
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -53,6 +55,37 @@ OUTSIDE = """
     return found;
 """
 """The elements and texts of which a part lies outside of the window, where nobody can see it."""
+FAINT = """
+    const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+    const rgba = (colour) => {
+      canvas.clearRect(0, 0, 1, 1);
+      canvas.fillStyle = colour;
+      canvas.fillRect(0, 0, 1, 1);
+      return [...canvas.getImageData(0, 0, 1, 1).data];
+    };
+    const linear = (part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    const light = ([red, green, blue]) =>
+      0.2126 * linear(red / 255) + 0.7152 * linear(green / 255) + 0.0722 * linear(blue / 255);
+    const behind = (element) => {
+      for (let at = element; at; at = at.parentElement) {
+        const colour = rgba(getComputedStyle(at).backgroundColor);
+        if (colour[3]) return colour;
+      }
+    };
+    const found = [], texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+      const text = texts.currentNode.data.trim(), element = texts.currentNode.parentElement;
+      if (!text || !element.checkVisibility({ visibilityProperty: true })) continue;
+      const style = getComputedStyle(element);
+      if (parseFloat(style.fontSize) === 0 || element.matches("option, script, noscript")) continue;
+      const ink = element instanceof SVGElement ? style.fill : style.color;
+      const [more, less] = [rgba(ink), behind(element)].map(light).sort((a, b) => b - a);
+      const contrast = (more + 0.05) / (less + 0.05);
+      if (contrast < 4.5) found.push(`${element.localName} ${contrast.toFixed(1)}: ${text}`);
+    }
+    return found;
+"""
+"""The texts, also those of drawings, whose colour is too near to what is behind them: below 4.5 to 1."""
 
 
 class Page:
@@ -126,8 +159,19 @@ class Page:
         """Writes into a field."""
         self.run("document.querySelector(arguments[0]).value = arguments[1]", selector, text)
 
-    def wear(self, theme: str, width: int, height: int, *, calm: bool = False) -> None:
-        """Gives the window a size, and the system a theme. `calm`: its owner wants little motion."""
+    def wear(
+        self,
+        theme: str,
+        width: int,
+        height: int,
+        *,
+        calm: bool = False,
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Gives the window a size, and the system a theme. `calm`: its owner wants little motion.
+
+        `more`: other features of the system, such as `forced-colors`.
+        """
         driver = self._browser.driver
         assert self._tab is not None
         self._tab.show()
@@ -136,6 +180,7 @@ class Page:
         features = [
             {"name": "prefers-color-scheme", "value": theme},
             {"name": "prefers-reduced-motion", "value": "reduce" if calm else "no-preference"},
+            *({"name": name, "value": value} for name, value in more.items()),
         ]
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
@@ -146,12 +191,26 @@ class Page:
         found: list[str] = self.run(OUTSIDE)
         return found
 
+    def faint(self) -> list[str]:
+        """The visible texts that can hardly be read."""
+        found: list[str] = self.run(FAINT)
+        return found
+
     def faults(self) -> list[str]:
         """What axe finds: each fault with the elements that have it."""
         if not self.run("return !!window.axe"):
             self._browser.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": AXE})
         found = self.run_async("axe.run().then((result) => arguments[0](result.violations))")
         return [f"{one['id']}: {[node['html'][:160] for node in one['nodes'][:3]]}" for one in found]
+
+    def check_everywhere(self, name: str) -> None:
+        """The shown page fits every screen, and axe finds nothing; keeps pictures."""
+        for width, height in SIZES:
+            for theme in THEMES:
+                self.wear(theme, width, height)
+                assert self.outside() == [], (width, theme)
+                assert self.faults() == [], (width, theme)
+                self.picture(f"{name}-{theme}-{width}")
 
     def picture(self, name: str) -> None:
         """Keeps a picture of what is shown, as build/console/NAME.png, for `make pictures` alone."""

@@ -35,7 +35,23 @@ def test_a_drain_is_shown_then_done_and_followed(page: Page, baton: RunningBaton
     page.until("document.querySelector('.following').dataset.drawn.startsWith('done')")
     assert "consumer-2" not in baton.owners()
     assert "replayed" not in page.text("#moves")
+    page.check_everywhere("followed")
     baton.come_back("consumer-2")
+
+
+def test_a_plan_that_has_changed_is_refused_on_a_page_that_serves_everybody(page: Page) -> None:
+    """It says what did not happen, and leads back to the dry run."""
+    page.go("/console/actions/rebalance")
+    page.fill("input[name=if_plan]", "one of before")
+    page.fill("input[name=reason]", "a test")
+    page.click("button.primary")
+    page.until("document.querySelector('main [role=alert]')")
+    assert "nothing was done" in page.text("h1")
+    assert "plan-changed" in page.text("main")
+    page.check_everywhere("refused")
+    page.click("main a.button")
+    page.until("location.pathname === '/console/actions/rebalance'")
+    page.forget_complaints()  # of the status 409
 
 
 def test_a_stream_is_moved_by_the_keyboard_alone(page: Page, baton: RunningBaton) -> None:

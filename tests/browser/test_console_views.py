@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.browser.baton import STREAMS, TOKEN, RunningBaton
-from tests.browser.page import SIZES, THEMES, Page
+from tests.browser.page import Page
 from tests.browser.past_lake import KEYS, session_ids
 from tests.browser.past_runs import LOST, UNDER_WAY, UNSOUND
 
@@ -37,9 +37,6 @@ VIEWS = {
     "purge": "/console/queues/mail/purge",
 }
 
-JUDGED = (360, 1440)
-"""Widths at which axe looks: the layouts for other widths have the same elements and colours."""
-
 
 @pytest.fixture(scope="module", autouse=True)
 def in_use(baton: RunningBaton) -> Iterator[None]:
@@ -48,22 +45,26 @@ def in_use(baton: RunningBaton) -> Iterator[None]:
         yield
 
 
-def check_everywhere(page: Page, name: str) -> None:
-    """The shown page fits every screen, and axe finds nothing on a phone and a desk; keeps pictures."""
-    for width, height in SIZES:
-        for theme in THEMES:
-            page.wear(theme, width, height)
-            assert page.outside() == [], (width, theme)
-            if width in JUDGED:
-                assert page.faults() == [], (width, theme)
-            page.picture(f"{name}-{theme}-{width}")
-
-
 @pytest.mark.parametrize("name", VIEWS)
 def test_a_view_fits_every_screen_and_serves_everybody(page: Page, name: str) -> None:
     """Nothing is cut off from 360 to 2,560 px, and there is no fault of accessibility."""
     page.go(VIEWS[name])
-    check_everywhere(page, name)
+    page.check_everywhere(name)
+
+
+@pytest.mark.parametrize("feature", [("forced-colors", "active"), ("prefers-contrast", "more")])
+def test_a_system_with_colours_of_its_own_shows_every_text(page: Page, feature: tuple[str, str]) -> None:
+    """Beads are told apart by outlines then, and no text has the colour of what is behind it."""
+    page.go(VIEWS["ownership"])
+    page.wear("dark", 1440, 900, more=dict([feature]))
+    style = "getComputedStyle(document.querySelector('.bead'))"
+    assert page.run(f"return {style}.borderTopStyle === 'solid' || {style}.outlineStyle === 'solid'")
+    assert page.faults() == []
+    assert page.faint() == []
+    page.run(
+        "document.querySelector('h1').style = 'forced-color-adjust: none; color: #777; background: #888'"
+    )
+    assert [text.split()[0] for text in page.faint()] == ["h1"]
 
 
 def test_what_sticks_out_is_found(page: Page) -> None:
@@ -87,7 +88,7 @@ def test_what_sticks_out_is_found(page: Page) -> None:
 def test_a_page_that_cannot_be_shown_serves_everybody_too(page: Page, name: str, path: str) -> None:
     """It says why, and leads back."""
     page.visit(path)
-    check_everywhere(page, name)
+    page.check_everywhere(name)
     page.click("main a")
     page.until("location.pathname === '/'")
     page.forget_complaints()  # of the status 404
@@ -97,12 +98,12 @@ def test_a_login_serves_everybody_and_leads_to_the_page(locked_page: Page) -> No
     """Also after a wrong token."""
     locked_page.visit("/console/ownership")
     assert locked_page.run("return location.pathname") == "/login"
-    check_everywhere(locked_page, "login")
+    locked_page.check_everywhere("login")
 
     locked_page.fill("input[name=token]", f"not-{TOKEN}")
     locked_page.click("button")
     locked_page.until("document.querySelector('[role=alert]')")
-    check_everywhere(locked_page, "login-refused")
+    locked_page.check_everywhere("login-refused")
     locked_page.forget_complaints()  # of the status 403
 
     locked_page.fill("input[name=token]", TOKEN)
