@@ -7,21 +7,24 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.browser.baton import STREAMS, RunningBaton
 from tests.browser.page import Page
+from tests.browser.test_console_scale import WATCH
 
 OWNERSHIP = "/console/ownership"
 ROW = "document.querySelector('#b{stream}').closest('[data-member]').dataset.member"
 
 
 def test_a_stream_that_moves_is_seen_moving(page: Page, baton: RunningBaton) -> None:
-    """Its bead changes the row, is ringed, and shows how long it stood still; the list of moves grows."""
+    """Its bead slides to its row, is ringed, and says how long it stood still; the list of moves grows."""
     page.go(OWNERSHIP)
-    page.run("window.drawn = document.querySelector('#b3')")
+    page.run(WATCH)
+    page.run("window.bead = document.querySelector('#b3')")
     rows = "[...document.querySelectorAll('#moved tbody tr')].map((row) => row.innerText)"
     page.run(f"window.before = {rows}")
     target = baton.move(3)
     page.until(f"{ROW.format(stream=3)} === '{target}'")
     page.until("document.querySelector('.flag')")
-    assert page.run("return window.drawn === document.querySelector('#b3')"), "the page was drawn again"
+    assert ["trail", 420, "transform"] in page.run("return glided")
+    assert page.run("return window.bead === document.querySelector('#b3')"), "the page was drawn again"
     assert page.text(".flag").endswith("s")
     # the other way goes another stream, so that the shares stay even; the page may hear of that one first
     show_newer = "document.querySelector('[data-newer]:not([hidden])')?.click()"
