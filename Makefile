@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 INSTALLED := $(VENV)/.installed
 # more workers than two cores, because tests on real servers wait half of their time
 WORKERS ?= 3
-PARALLEL := -n $(WORKERS) --no-loadscope-reorder
+PARALLEL := -n $(WORKERS) --no-loadscope-reorder --durations=25
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-browser pictures pictures-beside agent lint types up down bench bench-spark bench-grid chaos chaos-cluster kill-matrix test-s3 soak simulate simulate-faults simulate-queues mirror fuzz mutate audit-deps sbom clean lock

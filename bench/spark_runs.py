@@ -77,19 +77,24 @@ async def _run(home: Path, kafka: str, zookeeper: str) -> list[Row]:
     await pipeline.create()
     arrivals = Arrivals(pipeline)
     await arrivals.bring(FRAGMENTS, KEYS)
-    cold = Taken()
-    first, warm = {job: Taken() for job in JOBS}, {job: Taken() for job in JOBS}
+    cold, first, warm = ({job: Taken() for job in JOBS} for _ in range(3))
     async with httpx.AsyncClient() as http:
         control = Control(home, kafka, zookeeper, pipeline.namespace, http)
-        await _measure(control, "lake", cold)
+        await _measure(control, "lake", cold["lake"])
         for number in range(1 + ROUNDS):
             if number:
                 await arrivals.bring(NEW_FRAGMENTS, NEW_KEYS)
             for job in JOBS:
-                await _measure(control, job, warm[job] if number else first[job])
+                last = await _measure(control, job, warm[job] if number else first[job])
+        for job in ("reports", "audit"):
+            await control.end_driver(last)
+            await arrivals.bring(NEW_FRAGMENTS, NEW_KEYS)
+            last = await _measure(control, job, cold[job])
         await control.runner.stop()
     name = f"run over {FRAGMENTS:,} fragments"
-    rows = cold.rows(f"{name}: lake, cold")
+    rows = []
+    for job in JOBS:
+        rows += cold[job].rows(f"{name}: {job}, cold")
     for job in JOBS:
         rows += first[job].rows(f"{name}: {job}, its first warm run", "≤ 5")
     for job in JOBS:
@@ -97,12 +102,13 @@ async def _run(home: Path, kafka: str, zookeeper: str) -> list[Row]:
     return rows
 
 
-async def _measure(control: Control, job: str, taken: Taken) -> None:
+async def _measure(control: Control, job: str, taken: Taken) -> Run:
     begun = await control.begin(job)
     before_s = _cpu_s(begun.pid) if begun.is_handed_over else 0.0
     run = await control.ended(begun)
     taken.wall_s.append(_seconds(run))
     taken.cpu_s.append(_cpu_s(run.pid) - before_s)
+    return run
 
 
 def _seconds(run: Run) -> float:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from services.control.spark.delta import java_class
 from shared.model.sessions import Reason, Session, encode_session, session_id
 
 if TYPE_CHECKING:
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 
 DAY_MS = 86_400_000
 NOON_MS = 1_700_049_600_000  # 2023-11-15T12:00:00Z
+
+
+def forget_tables(spark: SparkSession) -> None:
+    """Lets Spark read every table's log anew, after it was changed by hand."""
+    java_class(spark, "org.apache.spark.sql.delta.DeltaLog").clearCache()
 
 
 def session_record(

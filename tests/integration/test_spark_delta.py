@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,12 @@ import pytest
 
 from services.control.spark import delta
 from services.control.spark.delta import Overtaken, Transaction, delta_log
+from services.control.spark.driver.run_lock import unlocked
 from services.control.spark.lake.table import LakeTable
+from services.control.spark.reports.kept import Note
+from services.control.spark.reports.plan import parse_plan
+from services.control.spark.reports.publishing import Publisher
+from shared.model.names import DEFAULT_GROUP
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,3 +110,23 @@ def test_of_two_that_add_the_same_column_one_starts_over(spark: SparkSession, tm
 
     assert table.columns() == {"report": "string", "n": "bigint", "more": "string"}
     assert table.partitions() == ("report",)
+
+
+def test_of_two_runs_that_make_a_table_the_later_one_counts(spark: SparkSession, tmp_path: Path) -> None:
+    """The earlier one froze between its check of the lock and its write. The next run replaces the rows."""
+
+    def publish(n: int, check_lock: Callable[[], None]) -> None:
+        note = Note(plan="p", lineage="l", version=n, start_ms=0)
+        publisher = Publisher(
+            spark, {"t": str(tmp_path / "t")}, DEFAULT_GROUP, parse_plan({}), note, check_lock
+        )
+        publisher.publish({"t": spark.createDataFrame([(n,)], "n BIGINT")})
+
+    def rows() -> list[int]:
+        return [row.n for row in spark.read.format("delta").load(str(tmp_path / "t")).collect()]
+
+    publish(1, lambda: publish(2, unlocked))
+    made = rows()
+    publish(3, unlocked)
+
+    assert (made, rows()) == ([2], [3])

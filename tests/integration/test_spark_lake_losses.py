@@ -12,14 +12,13 @@ from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 from pyspark.sql import functions as f
 
-from services.control.spark.delta import java_class
 from services.control.spark.lake import job, positions
 from services.control.spark.lake.job import lake
 from services.control.spark.lake.plan import LostRecords, Note
 from services.control.spark.lake.table import LakeTable
 from shared.model.group import GroupSettings
 from shared.model.sessions import session_id
-from tests.lake import NOON_MS, hidden_files, session_record, table_keys
+from tests.lake import NOON_MS, forget_tables, hidden_files, session_record, table_keys
 from tests.spark import Pipeline
 from tests.topics import admin_client
 
@@ -64,7 +63,7 @@ async def test_a_table_that_was_deleted_or_set_back_holds_every_session_once_aga
 
     for commit in (table / "_delta_log").glob("*.json"):
         commit.write_text("nothing that Delta knows")
-    java_class(spark, "org.apache.spark.sql.delta.DeltaLog").clearCache()
+    forget_tables(spark)
     with pytest.raises(Exception, match=r"nothing that Delta knows|JSON|json"):
         await asyncio.to_thread(lake, spark, request)
     await asyncio.to_thread(shutil.rmtree, table)

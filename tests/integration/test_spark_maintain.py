@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import time
 from pathlib import Path
@@ -12,12 +13,13 @@ from urllib.parse import urlsplit
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from services.control.spark import session_settings
 from services.control.spark.lake.job import lake
 from services.control.spark.lake.maintain import maintain
 from services.control.spark.reports.job import reports
-from tests.lake import DAY_MS, NOON_MS, session_record, table_keys
+from tests.lake import DAY_MS, NOON_MS, forget_tables, session_record, table_keys
 from tests.spark import Pipeline
 
 if TYPE_CHECKING:
@@ -82,8 +84,8 @@ async def test_a_table_of_the_version_before_is_taken_over_and_rewritten_once(
 async def test_maintain_compacts_what_changed_and_removes_what_is_old(
     spark: SparkSession, kafka: str, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A day becomes one file, sorted by key, which is left alone until the day grows; orphans go after
-    `keep_days`. Here with the settings for large tables.
+    """A day becomes one file, sorted by key, which is left alone until the day grows. Orphans and replaced
+    files go after `keep_days`; younger versions can be read. Here with the settings for large tables.
     """
     monkeypatch.setattr(session_settings, "SMALL_TABLE_BYTES", 0)
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
@@ -113,6 +115,7 @@ async def test_maintain_compacts_what_changed_and_removes_what_is_old(
     second = await asyncio.to_thread(maintain, spark, upkeep)
     await pipeline.deliver([session_record("more", 600)], partition=0)
     after = await asyncio.to_thread(lake, spark, request)
+    before = DeltaTable(str(table)).version()
     third = await asyncio.to_thread(maintain, spark, upkeep)
 
     compacted = [one["tables"]["sessions"]["compacted"] for one in (first, second, third)]
@@ -123,3 +126,24 @@ async def test_maintain_compacts_what_changed_and_removes_what_is_old(
     keys = pq.read_table(urlsplit(file).path, columns=["key"]).column("key").to_pylist()
     assert keys == sorted(keys)
     assert (old.exists(), young.exists()) == (False, True)
+    assert DeltaTable(str(table), version=before).to_pyarrow_table(columns=["key"]).num_rows == 10
+
+    replaced_days_ago(table, 3)
+    forget_tables(spark)
+    await asyncio.to_thread(maintain, spark, upkeep)
+
+    assert list(day.glob("*.parquet")) == [Path(urlsplit(file).path)]
+    assert set(table_keys(spark, table).values()) == {1}
+
+
+def replaced_days_ago(table: Path, days: int) -> None:
+    """Lets the table's files be that old, and those that were replaced be so since then."""
+    at = time.time() - days * 86_400
+    for file in (table / "_delta_log").iterdir():
+        if file.suffix == ".json":
+            old = f'"deletionTimestamp":{at * 1000:.0f}'
+            file.write_text(re.sub(r'"deletionTimestamp":\d+', old, file.read_text()))
+        elif file.is_file():  # checkpoints and checksums, which say the same
+            file.unlink()
+    for file in table.rglob("*.parquet"):
+        os.utime(file, (at, at))

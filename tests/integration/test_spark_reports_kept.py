@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,7 +113,7 @@ def test_a_run_computes_the_periods_that_changed_and_keeps_the_others(
 def test_published_rows_are_kept_only_if_they_are_what_the_last_run_wrote(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Compacted ones still are. After rows or sessions went, or much has changed, all is computed.
+    """Compacted ones still are. After rows, sessions or tables went, or much has changed, all is computed.
 
     The range is added up from blocks of days as soon as batches were merged.
     """
@@ -135,3 +136,7 @@ def test_published_rows_are_kept_only_if_they_are_what_the_last_run_wrote(
     watched.lake.sessions = [one for one in watched.lake.sessions if one["key"] != "k3"]
     assert watched.run() is None
     watched.check()
+    for lost in ("_partials", "items", "."):
+        shutil.rmtree(tmp_path / "reports" / lost)
+        assert watched.run() is None
+        watched.check()

@@ -104,9 +104,11 @@ def test_a_spark_cluster_is_a_profile(service: str) -> None:
     """It runs control's image, which has Spark, at the versions that the driver has; workers see the lake."""
     declared, control = COMPOSE["services"][service], COMPOSE["services"]["control"]
     (master,) = (word for word in COMPOSE["services"]["spark-worker"]["command"] if "://" in word)
-    in_baton_env = {"BATON_SPARK_MASTER": master, "BATON_LAKE_SHARED": "1"}
-    settings = load(ControlSettings, variables_in("control", in_baton_env))
+    lines = re.findall(r"(?m)^  #   (BATON_\w+)=(\S+)$", (ROOT / "docker-compose.yml").read_text())
+    settings = load(ControlSettings, variables_in("control", dict(lines)))
 
+    assert settings.spark_master == master
+    assert settings.spark_driver_host in COMPOSE["services"]
     assert (declared["profiles"], declared["image"]) == (["spark"], control["image"])
     assert declared["command"][1] == f"org.apache.spark.deploy.{SPARK[service]}"
     assert lake_for(settings, {}) == "/data/lake"

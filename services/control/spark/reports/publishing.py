@@ -96,7 +96,7 @@ class Publisher:
         application = application_of(self._group, self._plan.report)
         note = self._note.text(application)
         if not _can_hold(table, rows):
-            self._make(table, rows, note)
+            self._make(table, rows, application, note)
             return
         if missing := table.missing(dict(rows.dtypes)):
             self._check_lock()
@@ -107,8 +107,10 @@ class Publisher:
         self._check_lock()
         transaction.commit(note, time.time_ns())
 
-    def _make(self, table: LakeTable, rows: DataFrame, note: str) -> None:
+    def _make(self, table: LakeTable, rows: DataFrame, application: str, note: str) -> None:
         """Makes the table of these rows. Raises Overtaken.
+
+        Delta skips the write if a run that began it later has published the report meanwhile.
 
         One that cannot hold them is of another version of Baton. The next run of each other report adds its
         rows to the new one.
@@ -117,6 +119,7 @@ class Publisher:
         writer = rows.write.format("delta").partitionBy(*PARTITIONS).options(**TABLE_OPTIONS)
         # appends to a table that another group has made meanwhile
         writer = writer.mode("overwrite" if is_other else "append").option("overwriteSchema", is_other)
+        writer = writer.options(txnAppId=application, txnVersion=time.time_ns())
         self._check_lock()
         try:
             writer.option("userMetadata", note).save(table.path)
