@@ -128,7 +128,10 @@ class SimulatedCluster:
             for n in range(count)
         }
         return Offsets(
-            first=dict.fromkeys(range(count), 0), end=dict(enumerate(self._end)), heads={DEFAULT_GROUP: heads}
+            count=count,
+            first=dict.fromkeys(range(count), 0),
+            end=dict(enumerate(self._end)),
+            heads={DEFAULT_GROUP: heads},
         )
 
     async def read_members(self, members: Mapping[tuple[str, str], MemberNode]) -> Answers:

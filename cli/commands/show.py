@@ -132,7 +132,7 @@ def streams(group: str, url: str, output: str, chosen: Mapping[str, str]) -> Non
             click.echo(line)
         totals = answer["totals"]
         click.echo(
-            f"{totals['streams']:,} streams, lag {totals['lag']:,}, "
+            f"{totals['streams']:,} streams, lag {cell_text(totals['lag'])}, "
             f"{cell_text(totals['open_sessions'])} open sessions, {totals['sessions']:,} sessions delivered"
         )
 

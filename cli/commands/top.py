@@ -157,13 +157,15 @@ def summary(seen: Seen, group: str, now: datetime | None = None) -> str:
     >>> summary(Seen([{"rates": {"fragments_per_s": 2.5}}], [], totals, 120), "default")
     'default: 24 streams, 1 member, lag 1,200, 2.50 fragments/s, - open sessions, 7 delivered, 120 ms old'
     """
-    rate = sum(pick(row, "rates.fragments_per_s") or 0.0 for row in seen.members)
+    rates = [pick(row, "rates.fragments_per_s") for row in seen.members]
+    # a part of the sum would look like all
+    rate = None if None in rates else float(sum(rates))
     count = len(seen.members)
     values = [
         f"{seen.totals['streams']:,} streams",
         f"{count:,} member{'' if count == 1 else 's'}",
         f"lag {cell_text(seen.totals['lag'])}",
-        f"{cell_text(float(rate))} fragments/s",
+        f"{cell_text(rate)} fragments/s",
         f"{cell_text(seen.totals['open_sessions'])} open sessions",
         f"{cell_text(seen.totals['sessions'])} delivered",
         f"{seen.stale_ms:,} ms old",

@@ -136,9 +136,10 @@ async def _settled(stack: LocalStack) -> dict[str, Any]:
             if running and totals["lag"] == 0 and totals["open_sessions"] == 0:
                 return answer
             if time.monotonic() > deadline:
-                held = totals["open_sessions"]
+                lag, held = totals["lag"], totals["open_sessions"]
                 raise Unavailable(
-                    f"after {SETTLE_S:g} s the streams still have a lag of {totals['lag']} and"
+                    f"after {SETTLE_S:g} s the streams still have {'an unknown' if lag is None else 'a'} lag"
+                    f"{'' if lag is None else f' of {lag}'} and"
                     f" {'an unknown number of' if held is None else held} open sessions,"
                     " or not all of them run"
                 )

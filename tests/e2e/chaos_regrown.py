@@ -120,7 +120,8 @@ async def _outgrown(world: World, logs: dict[int, list[Rec]]) -> None:
     lengths: dict[int, int] = {}
 
     async def are_longer() -> bool:
-        lengths.update({stream: row["end"] for stream, row in (await world.rows()).items()})
+        rows = await world.rows()
+        lengths.update({stream: row["end"] for stream, row in rows.items() if row["end"] is not None})
         return all(lengths.get(stream, 0) > len(log) for stream, log in logs.items())
 
     await until(are_longer, lambda: f"logs end at {lengths}:\n{world.tail()}")

@@ -56,6 +56,7 @@ class KafkaOffsets:
             self._first |= await list_known_offsets(self._cluster, logs, EARLIEST)
         self._reads += 1
         return Offsets(
+            count=count,
             first={n: self._first[log] for n, log in enumerate(logs) if log in self._first},
             end={n: end[log] for n, log in enumerate(logs) if log in end},
             heads=heads,

@@ -122,8 +122,12 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offsets:
-    """Everything in Kafka: by stream the first and the next offset, by group and stream the heads."""
+    """Everything in Kafka: by stream the first and the next offset, by group and stream the heads.
 
+    `count`: how many streams were asked about. A log without a leader has no offsets.
+    """
+
+    count: int = 0
     first: Mapping[int, int] = field(default_factory=dict)
     end: Mapping[int, int] = field(default_factory=dict)
     heads: Mapping[str, Mapping[int, Head]] = field(default_factory=dict)

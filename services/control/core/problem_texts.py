@@ -38,6 +38,12 @@ SILENT_QUEUES: Final[Text] = (
 )
 
 _STREAMS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "log-unread": (
+        "cannot be read or written: no leader of its log answers, so its lag is not known",
+        "cannot be read or written: no leaders of their logs answer, so their lag is not known",
+        "Check the brokers: `baton doctor` names those that do not answer. "
+        "The streams go on by themselves once their logs have leaders.",
+    ),
     "stream-rewind": (
         "stands still: its log or its head is not the one that it has read",
         "stand still: their logs or their heads are not the ones that they have read",

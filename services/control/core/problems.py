@@ -26,6 +26,7 @@ Kind = Literal[
     "source-unread",
     "audit-unsound",
     "no-members",
+    "log-unread",
     "stream-rewind",
     "stream-cut",
     "stream-retrying",
@@ -53,13 +54,14 @@ Kind = Literal[
 RANK: Mapping[Kind, int] = {kind: rank for rank, kind in enumerate(get_args(Kind))}
 GRACE_MS: Mapping[Kind, int] = {
     "no-members": 5_000,
+    "log-unread": 5_000,
     "unowned": 5_000,
     "member-silent": 5_000,
     "no-producers": 5_000,
     "producer-silent": 5_000,
     "member-draining": 120_000,
 }
-"""How long something lasts before it is a problem: a handover, a restart and a drain are none."""
+"""How long something lasts before it is a problem: handovers, elections, restarts and drains are none."""
 OLD_S = 3_600.0
 """An item that is ready for longer than this is a problem: nobody works on its queue, or too few."""
 MOST_REASONS = 3
@@ -91,13 +93,15 @@ class ProblemRow(msgspec.Struct, frozen=True, kw_only=True):
 class Facts:
     """What control knows of one group. `rows` and `members` are empty while the cluster has not been read.
 
-    `is_read`: whether it has. `first`: the first offset of each stream's log. `cut`: by stream, the offsets
-    that retention took too early. `hot`: of streams that fall behind. `failed`: the last run of each job
-    whose last run failed. `queues`: all queues, which belong to no group.
+    `is_read`: whether it has; `has_offsets`: whether Kafka has, too. `first`: the first offset of each
+    stream's log. `cut`: by stream, the offsets that retention took too early. `hot`: of streams that fall
+    behind. `failed`: the last run of each job whose last run failed. `queues`: all queues, which belong to no
+    group.
     """
 
     complaints: Sequence[str] = ()
     is_read: bool = True
+    has_offsets: bool = True
     is_paused: bool = False
     rows: Sequence[StreamRow] = ()
     first: Mapping[int, int] = field(default_factory=dict)
@@ -137,6 +141,8 @@ def _of_the_group(facts: Facts) -> Iterable[ProblemRow]:
 
 
 def _of_the_streams(facts: Facts) -> Iterable[ProblemRow]:
+    if facts.has_offsets:
+        yield from _about("log-unread", [row for row in facts.rows if row.end is None])
     owned = [row for row in facts.rows if row.owner is not None]
     retrying = [row for row in owned if row.state == "retrying"]
     yield from _by_reason("stream-retrying", retrying)
@@ -177,17 +183,18 @@ def _about(
 ) -> Iterable[ProblemRow]:
     """One problem about all the streams, those with the most lag first; none without streams."""
     if rows:
-        rows = sorted(rows, key=lambda row: (-row.lag, row.stream))
+        rows = sorted(rows, key=lambda row: (-(row.lag or 0), row.stream))
         streams = [row.stream for row in rows]
-        records = sum(row.lag if cut is None else cut[row.stream] for row in rows)
+        records = sum((row.lag or 0) if cut is None else cut[row.stream] for row in rows)
         text = texts.of_streams(kind, streams, records, rows[0].owner, why)
         yield _problem(kind, text, severity, streams=streams, reason=why or None)
 
 
 def _is_retention_near(row: StreamRow, first: int) -> bool:
     # a log that begins at 0 has not met retention yet
-    is_judged = first > 0 and row.end - first >= LEAST_HELD
-    return is_judged and row.safe_offset - first < NEAR * (row.end - first)
+    if row.end is None or first == 0 or row.end - first < LEAST_HELD:
+        return False
+    return row.safe_offset - first < NEAR * (row.end - first)
 
 
 def _of_the_processes(facts: Facts) -> Iterable[ProblemRow]:

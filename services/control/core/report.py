@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
@@ -30,6 +31,7 @@ from shared.model.cluster import View
 from shared.model.head import Counts, Head
 from shared.model.names import DEFAULT_GROUP
 
+Number = TypeVar("Number", int, float)
 MOST_COUNTS = 10_000
 """Rows of counts that are remembered: more than the streams of all groups in most clusters."""
 _NO_COUNTS = CountsRow()
@@ -86,7 +88,7 @@ def report_on(observed: Observed, trends: Mapping[str, Mapping[int, Trend]]) -> 
                 settings=group.settings,
                 members=sorted(group.view.members),
                 streams=observed.cluster.count,
-                lag=sum(row.lag for row in streams[name]),
+                lag=sum_of(row.lag for row in streams[name]),
                 paused=group.view.pause,
                 follows=group.start.follows if group.start is not None else None,
                 aliases=aliases_of(name, observed.cluster.aliases),
@@ -100,24 +102,23 @@ def report_on(observed: Observed, trends: Mapping[str, Mapping[int, Trend]]) -> 
 def totals_of(rows: Sequence[StreamRow]) -> StreamTotals:
     """The sums over the rows; `streams` is the number of rows."""
     counts = {name: sum(getattr(row.counts, name) for row in rows) for name in CountsRow.__struct_fields__}
-    rates = [row.rate for row in rows if row.rate is not None]
     return StreamTotals(
         **counts,
         streams=len(rows),
-        lag=sum(row.lag for row in rows),
+        lag=sum_of(row.lag for row in rows),
         open_sessions=sum_of(row.open_sessions for row in rows),
-        rate=sum(rates) if rates else None,
+        rate=sum_of(row.rate for row in rows),
         lag_ms=longest_lag_ms(rows),
     )
 
 
-def sum_of(numbers: Iterable[int | None]) -> int | None:
+def sum_of(numbers: Iterable[Number | None]) -> Number | None:
     """The sum; None if one of the numbers is not known, because the rest would look like all.
 
     >>> sum_of([7, 9]), sum_of([7, None]), sum_of([])
     (16, None, 0)
     """
-    total = 0
+    total: Number = 0
     for number in numbers:
         if number is None:
             return None
@@ -128,7 +129,7 @@ def sum_of(numbers: Iterable[int | None]) -> int | None:
 def longest_lag_ms(rows: Sequence[StreamRow]) -> int | None:
     """The longest lag in time; None if that of a stream that lags is not known."""
     lags_ms = [row.lag_ms for row in rows if row.lag_ms is not None]
-    is_known = lags_ms and all(row.lag_ms is not None for row in rows if row.lag)
+    is_known = lags_ms and all(row.lag_ms is not None for row in rows if row.lag != 0)
     return max(lags_ms) if is_known else None
 
 
@@ -141,8 +142,8 @@ def stream_detail(observed: Observed, group: str, row: StreamRow, topic: str) ->
         **{name: getattr(row, name) for name in StreamRow.__struct_fields__},
         group=group,
         topic=topic,
-        first=observed.offsets.first.get(row.stream, 0),
-        last=row.end - 1,
+        first=observed.offsets.first.get(row.stream),
+        last=None if row.end is None else row.end - 1,
         seq=head.seq if head else None,
         address=owner.address if owner else None,
         node=known.view.node(row.stream),
@@ -208,7 +209,7 @@ def _stream_row(observed: Observed, known: _Known, stream: int, trend: Trend) ->
         position, safe_offset = head.position, head.safe_offset
     else:
         position = safe_offset = observed.begin(known.group, stream)
-    end = observed.offsets.end.get(stream, position)
+    end = observed.offsets.end.get(stream)
     # a claimed stream without a report of its epoch is opening: its owner has not answered since the claim
     state: StreamState = "unowned" if claim is None else reported.state if reported else "opening"
     return StreamRow(
@@ -219,7 +220,7 @@ def _stream_row(observed: Observed, known: _Known, stream: int, trend: Trend) ->
         position=position,
         end=end,
         # head and end are read one after the other, and a lost log ends below the position
-        lag=max(0, end - position),
+        lag=None if end is None else max(0, end - position),
         lag_ms=trend.lag_ms,
         rate=trend.rate,
         read_rate=trend.read_rate,
@@ -227,7 +228,7 @@ def _stream_row(observed: Observed, known: _Known, stream: int, trend: Trend) ->
         open_sessions=fresh.open_sessions if fresh else None,
         state_bytes=fresh.state_bytes if fresh else None,
         # the owner knows at once; the history needs a window to notice
-        status="REWIND" if state == "rewind" else trend.status,
+        status="REWIND" if state == "rewind" else None if end is None else trend.status,
         failures=fresh.failures if fresh else None,
         why=reported.why if reported else "",
         pinned_to=known.view.pins.get(stream),

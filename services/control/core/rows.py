@@ -19,6 +19,7 @@ from shared.model.head import Counts
 
 OWNERS = "null while its owner does not say"
 SILENT = "null while the member does not answer"
+UNREAD = "null while no leader of its log answers"
 
 
 class CountsRow(Counts, frozen=True, kw_only=True, omit_defaults=False):
@@ -29,11 +30,13 @@ class StreamTotals(CountsRow, frozen=True, kw_only=True):
     """Sums over all streams of the group, whatever the page."""
 
     streams: int
-    lag: int
+    lag: Annotated[int | None, Meta(description="null while that of a stream is not known")]
     open_sessions: Annotated[
         int | None, Meta(description="null while a stream has no owner, or its owner does not say")
     ]
-    rate: Annotated[float | None, Meta(description="records appended per second; null: known of no stream")]
+    rate: Annotated[
+        float | None, Meta(description="records appended per second; null while one of a stream is unknown")
+    ]
     lag_ms: Annotated[int | None, Meta(description="the longest; null: unknown of some stream that lags")]
 
 
@@ -45,8 +48,8 @@ class StreamRow(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     state: StreamState
     position: Annotated[int, Meta(description="committed: every record before it is accounted for")]
-    end: Annotated[int, Meta(description="offset of the next record that will be written")]
-    lag: Annotated[int, Meta(description="records between position and end")]
+    end: Annotated[int | None, Meta(description=f"offset of the next record that will be written; {UNREAD}")]
+    lag: Annotated[int | None, Meta(description=f"records between position and end; {UNREAD}")]
     lag_ms: Annotated[
         int | None,
         Meta(description="how long the record at position has waited; 0 without lag, null: unknown"),
@@ -58,7 +61,9 @@ class StreamRow(msgspec.Struct, frozen=True, kw_only=True):
     safe_offset: Annotated[int, Meta(description="where a replay would begin")]
     open_sessions: Annotated[int | None, Meta(description=OWNERS)]
     state_bytes: Annotated[int | None, Meta(description=f"memory of the open sessions' fragments; {OWNERS}")]
-    status: Annotated[Status, Meta(description="how lag and commits move, in Burrow's words")]
+    status: Annotated[
+        Status | None, Meta(description=f"how lag and commits move, in Burrow's words; {UNREAD}")
+    ]
     failures: Annotated[
         int | None, Meta(description=f"how often in a row it failed without progress; {OWNERS}")
     ]
@@ -73,8 +78,12 @@ class StreamDetail(StreamRow, frozen=True, kw_only=True):
 
     group: str
     topic: str
-    first: Annotated[int, Meta(description="first offset that is still in the log")]
-    last: Annotated[int, Meta(description="offset of the last record; `first` - 1 if there is none")]
+    first: Annotated[
+        int | None, Meta(description="first offset that is still in the log; null: not read yet")
+    ]
+    last: Annotated[
+        int | None, Meta(description=f"offset of the last record; `first` - 1 if there is none; {UNREAD}")
+    ]
     seq: Annotated[int | None, Meta(description="number of the last commit")]
     address: Annotated[str | None, Meta(description="the owner's")]
     node: Annotated[StreamNode, Meta(description="its node in ZooKeeper: the present or last owner")]
@@ -134,7 +143,7 @@ class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
     settings: Annotated[GroupSettings | None, Meta(description="fixed for the group's life")]
     members: Annotated[list[str], Meta(description="ids, sorted")]
     streams: Annotated[int, Meta(description="number of streams")]
-    lag: int
+    lag: Annotated[int | None, Meta(description="null while that of a stream is not known")]
     paused: Annotated[PauseNode | None, Meta(description="who paused it, when and why; null: it is not")]
     follows: Annotated[str | None, Meta(description="the group that it follows")]
     aliases: Annotated[list[str], Meta(description="its other names, sorted")]

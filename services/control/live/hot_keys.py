@@ -60,5 +60,5 @@ class HotKeys:
             rows = [row for row in self._rows() if row.status == "WARN"]
         except Unavailable:
             return []
-        rows.sort(key=lambda row: (-row.lag, row.stream))
+        rows.sort(key=lambda row: (-(row.lag or 0), row.stream))
         return list(dict.fromkeys(row.stream for row in rows))[:MOST_STREAMS]

@@ -61,10 +61,10 @@ class _ControlMetrics(Collector):
             "baton_streams_failing", "Streams that fail without progress", labels=["group"]
         )
         for group, rows in served.report.streams.items():
-            lag.add_metric([group], sum(row.lag for row in rows))
+            lag.add_metric([group], sum(row.lag for row in rows if row.lag is not None))
             unowned.add_metric([group], sum(row.owner is None for row in rows))
             failing.add_metric([group], sum(bool(row.failures) for row in rows))
-            for status, count in sorted(Counter(row.status for row in rows).items()):
+            for status, count in sorted(Counter(row.status or "UNKNOWN" for row in rows).items()):
                 streams.add_metric([group, status], count)
         yield from (lag, streams, unowned, failing)
 

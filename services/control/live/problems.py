@@ -125,6 +125,7 @@ def _with_cluster(facts: Facts, served: Served, group: str) -> Facts:
     return replace(
         facts,
         is_read=True,
+        has_offsets=served.has_offsets,
         is_paused=found is not None and found.view.pause is not None,
         rows=served.report.streams.get(group, ()),
         first=observed.offsets.first,

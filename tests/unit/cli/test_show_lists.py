@@ -127,6 +127,18 @@ def test_lag_has_kafkas_columns_in_kafkas_order() -> None:
     ]
 
 
+def test_a_lag_that_is_not_known_is_a_dash() -> None:
+    """In the row and in the sum, but no 0: a log without a leader has no end."""
+    unread = {**STREAMS[0], "end": None, "lag": None, "status": None}
+    totals = {**ANSWERS["/streams"]["totals"], "lag": None}
+    control = InMemoryControl(ANSWERS | {"/streams": {"streams": [unread], "totals": totals}})
+
+    lags, streams = (run(control, command).output.strip().splitlines() for command in ("lag", "streams"))
+
+    assert lags[-1].split()[3:6] == ["40", "-", "-"]
+    assert streams[-1].startswith("3 streams, lag -, ")
+
+
 def test_lag_as_json_has_the_same_names_in_lower_case() -> None:
     """The list is an object with one array."""
     answer = json.loads(run(InMemoryControl(ANSWERS), "lag", "-o", "json").stdout)

@@ -68,9 +68,10 @@ class InMemoryCluster:
 
 @dataclass
 class InMemoryOffsets:
-    """An `OffsetSource`."""
+    """An `OffsetSource`; `leaderless`: the streams whose logs have no leader."""
 
     offsets: Offsets = field(default_factory=Offsets)
+    leaderless: set[int] = field(default_factory=set)
     is_down: bool = False
     reads: int = 0
 
@@ -78,10 +79,11 @@ class InMemoryOffsets:
         self.reads += 1
         if self.is_down:
             raise KafkaUnavailable("Kafka is down for the test")
-        wanted = set(groups)
+        wanted, led = set(groups), [n for n in range(count) if n not in self.leaderless]
         return Offsets(
-            first={n: self.offsets.first.get(n, 0) for n in range(count)},
-            end={n: self.offsets.end.get(n, 0) for n in range(count)},
+            count=count,
+            first={n: self.offsets.first.get(n, 0) for n in led},
+            end={n: self.offsets.end.get(n, 0) for n in led},
             heads={group: heads for group, heads in self.offsets.heads.items() if group in wanted},
         )
 
@@ -236,6 +238,7 @@ def small_baton(count: int = 4) -> Sources:
         ),
         offsets=InMemoryOffsets(
             Offsets(
+                first=dict.fromkeys(range(count), 0),
                 end=dict.fromkeys(range(count), 100),
                 heads={DEFAULT_GROUP: {0: head(90, epoch=3, safe=80, sessions=4), 1: head(100), 2: head(60)}},
             )

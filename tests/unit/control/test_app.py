@@ -656,6 +656,18 @@ async def test_metrics_report_lag_and_runs(face: Face) -> None:
     assert "baton_event_followers 0.0" in text
 
 
+async def test_what_is_unknown_of_a_stream_is_in_no_metric_as_0() -> None:
+    """Its lag is left out of the sum, and its status is UNKNOWN."""
+    sources = small_baton()
+    sources.offsets.leaderless = {3}
+    app = await app_of(sources, InMemoryRunner())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control") as http:
+        text = (await http.get("/metrics")).text
+
+    assert 'baton_lag_fragments{group="default"} 50.0' in text
+    assert 'baton_streams{group="default",status="UNKNOWN"} 1.0' in text
+
+
 async def test_the_last_hour_is_columns_of_equal_length(face: Face) -> None:
     """Of the group and of a stream; what was not sampled is null."""
     group, stream = await face.get("/history"), await face.get("/streams/0/history")

@@ -38,6 +38,21 @@ async def test_nothing_is_served_before_it_was_read() -> None:
         view.streams(DEFAULT_GROUP)
 
 
+async def test_a_log_without_a_leader_hides_no_other() -> None:
+    """Of its stream alone the lag is unknown, and its status begins anew when it is back."""
+    sources = small_baton()
+    view = await view_of(sources)
+    sources.offsets.leaderless = {2}
+    await view.step()
+    away = [(row.lag, row.status) for row in view.streams(DEFAULT_GROUP)]
+    sources.offsets.leaderless = set()
+    await view.step()
+    back = [(row.lag, row.status) for row in view.streams(DEFAULT_GROUP)]
+
+    assert away == [(10, "OK"), (0, "OK"), (None, None), (100, "OK")]
+    assert back == [(10, "OK"), (0, "OK"), (40, "OK"), (100, "OK")]
+
+
 async def test_a_failing_source_leaves_its_last_reading() -> None:
     """The last good reading is still served, with its age, and with a complaint."""
     sources = small_baton()

@@ -112,6 +112,11 @@ CASES: list[tuple[Kind, dict[str, Any], str]] = [
     ("unowned", {"rows": [row(3, owner=None)]}, "1 stream waits for an owner."),
     ("unowned", {"rows": [row(n, owner=None) for n in range(3)]}, "3 streams wait for an owner."),
     (
+        "log-unread",
+        {"rows": [ROW, row(7, end=None, lag=None, status=None)]},
+        "Stream 7 cannot be read or written: no leader of its log answers, so its lag is not known.",
+    ),
+    (
         "stream-rewind",
         {"rows": [row(7, status="REWIND", why="the log ends at 5")]},
         "Stream 7 stands still: its log or its head is not the one that it has read: the log ends at 5.",
@@ -319,6 +324,13 @@ def test_before_the_cluster_was_read_nothing_is_known_to_be_missing() -> None:
     found = problems_in(Facts(complaints=["ZooKeeper cannot be read: no answer yet"], is_read=False))
 
     assert [problem.kind for problem in found] == ["source-unread"]
+
+
+def test_before_kafka_was_read_no_log_is_said_to_lack_its_leader() -> None:
+    """That Kafka cannot be read is said, and is enough."""
+    unread = [row(n, end=None, lag=None, status=None) for n in range(3)]
+
+    assert found_in(rows=unread, has_offsets=False) == []
 
 
 def test_the_worst_comes_first() -> None:

@@ -29,8 +29,8 @@ ON_THE_MOVE: Final = frozenset({"opening", "replaying", "retrying", "stopping"})
 class Bead(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """One stream on the map.
 
-    `step`: 0 to 5, -1 if the measure is not known. `status`: Burrow's word. `text`: its value, `words`: the
-    same for screen readers.
+    `step`: 0 to 5, -1 if the measure is not known. `status`: Burrow's word, "" if it is not known. `text`:
+    its value, `words`: the same for screen readers.
     """
 
     member: str | None
@@ -76,7 +76,7 @@ _TEXTS: Final[Mapping[Colour, Callable[[StreamRow], str]]] = {
     "state": lambda row: short(row.state_bytes),
 }
 _WORDS: Final[Mapping[Colour, Callable[[StreamRow], str]]] = {
-    "lag": lambda row: f"lag {count(row.lag)}",
+    "lag": lambda row: f"lag {count(row.lag) or 'unknown'}",
     "rate": lambda row: f"{per_second(row.rate) or 'unknown'} fragments/s",
     "open": lambda row: f"{count(row.open_sessions) or 'unknown'} open sessions",
     "state": lambda row: f"{size(row.state_bytes) or 'unknown'} of state",
@@ -102,11 +102,12 @@ def bead_of(row: StreamRow, scale: Scale, pins: Collection[int]) -> Bead:
     text = _TEXTS[scale.colour](row)
     # the visible text is part of the accessible name, so that speech control finds it
     name = f"Stream {row.stream} ({text})" if text else f"Stream {row.stream}"
-    words = [owner, _WORDS[scale.colour](row), row.status, *([] if row.state == "running" else [row.state])]
+    status = row.status or "status unknown"
+    words = [owner, _WORDS[scale.colour](row), status, *([] if row.state == "running" else [row.state])]
     return Bead(
         member=row.owner,
         step=scale.step(_VALUES[scale.colour](row)),
-        status=row.status,
+        status=row.status or "",
         is_moving=row.state in ON_THE_MOVE,
         is_pinned=is_pinned,
         text=text,

@@ -14,8 +14,8 @@ from services.control.http.console.queues import queues_drawn, queues_sentence
 from services.control.http.console.words import count, digest_of, listed, per_second, plural, size, span
 
 BAD = frozenset({"STOP", "STALL", "REWIND"})
-RANK = {"REWIND": 0, "STALL": 1, "STOP": 2, "WARN": 3, "OK": 4}
-"""Worst first."""
+RANK = {"REWIND": 0, None: 1, "STALL": 2, "STOP": 3, "WARN": 4, "OK": 5}
+"""Worst first; None: no leader of the log answers."""
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -53,18 +53,18 @@ class Scene:
 
 def facts(scene: Scene) -> dict[str, str]:
     """The numbers that every page may show, as texts by name."""
-    lag, wait_ms = sum(row.lag for row in scene.rows), longest_lag_ms(scene.rows)
-    sessions = [row.rates.sessions_per_s for row in scene.members if row.rates is not None]
+    lag, wait_ms = sum_of(row.lag for row in scene.rows), longest_lag_ms(scene.rows)
+    sessions = sum_of(row.rates.sessions_per_s if row.rates else None for row in scene.members)
     return {
         "streams": count(len(scene.rows)),
         "members": count(len(scene.members)),
         "lag": count(lag),
         "wait": "0 s" if wait_ms == 0 else span(wait_ms),
-        "rate": per_second(_sum([row.rate for row in scene.rows])),
-        "sessions_rate": per_second(sum(sessions) if sessions else None),
+        "rate": per_second(sum_of(row.rate for row in scene.rows)),
+        "sessions_rate": per_second(sessions),
         "open": count(sum_of(row.open_sessions for row in scene.rows)),
         "unowned": count(len(scene.unowned)),
-        "worst": min((row.status for row in scene.rows), key=RANK.__getitem__, default="OK"),
+        "worst": min((row.status for row in scene.rows), key=RANK.__getitem__, default="OK") or "unknown",
         "owned": owned_sentence(scene),
         "headline": headline(scene),
         "problems": digest_of(*(problem.what for problem in scene.problems)),
@@ -136,7 +136,7 @@ def stream_cells(row: StreamRow, clock: Mapping[int, str] | None = None) -> tupl
     handover = row.last_handover
     return (
         row.owner or "nobody",
-        row.status,
+        row.status or "",
         row.state,
         count(row.lag),
         per_second(row.rate),
@@ -167,7 +167,7 @@ def member_cells(member: MemberRow, rows: Sequence[StreamRow]) -> tuple[str, ...
         per_second(rates.fragments_per_s) if rates else "",
         per_second(rates.sessions_per_s) if rates else "",
         count(sum_of(row.open_sessions for row in rows)) if answers else "",
-        count(sum(row.lag for row in rows)),
+        count(sum_of(row.lag for row in rows)),
         span(member.lease_ms) if answers else "",
         "silent" if not answers else "" if member.state == "active" else member.state,
         _percent(member.lease_ms, member.lease_length_ms) if answers else "",
@@ -180,10 +180,8 @@ def _percent(part: float | None, whole: float | None) -> str:
 
 def worst_first(rows: Sequence[StreamRow]) -> list[StreamRow]:
     """The streams, those that need a look first."""
-    return sorted(rows, key=lambda row: (row.owner is not None, RANK[row.status], -row.lag, row.stream))
 
+    def place(row: StreamRow) -> tuple[bool, int, int, int]:
+        return row.owner is not None, RANK[row.status], -(row.lag or 0), row.stream
 
-def _sum(values: Sequence[float | None]) -> float | None:
-    """The sum of what is known; None if nothing is."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    return sorted(rows, key=place)

@@ -31,7 +31,9 @@ def stream_page(row: StreamDetail, now_ms: int) -> dict[str, Any]:
         "drawn": "|".join(cells[cell] for cell in DRAWN),
         "sentence": sentence_of(row),
         "replay": max(0, row.position - row.safe_offset),
-        "log": log_drawing(row.first, row.safe_offset, row.position, row.end),
+        "log": None
+        if row.first is None or row.end is None
+        else log_drawing(row.first, row.safe_offset, row.position, row.end),
         # label, cell of the live row that keeps it current, value, unit
         "values": [
             ("Owner", 0, row.owner or "nobody", ""),
@@ -57,4 +59,6 @@ def sentence_of(row: StreamDetail) -> str:
         return f"{row.owner} fails on it and tries again."
     if row.state in ("opening", "replaying"):
         return f"{row.owner} is {row.state} it."
+    if row.status is None:
+        return "No leader of its log answers, so how far it is behind is not known."
     return SENTENCES[row.status]

@@ -11,15 +11,17 @@ from services.control.http.console.scene import Scene
 MEMBERS = ("m0", "m1", "m2")
 
 
-def stream_row(stream: int, owner: str | None = "m0", *, lag: int = 0, status: str = "OK") -> StreamRow:
-    """A running stream."""
+def stream_row(
+    stream: int, owner: str | None = "m0", *, lag: int | None = 0, status: str | None = "OK"
+) -> StreamRow:
+    """A running stream; with a `lag` of None its log has no leader."""
     return StreamRow(
         stream=stream,
         owner=owner,
         epoch=1,
         state="running" if owner else "unowned",
         position=100,
-        end=100 + lag,
+        end=None if lag is None else 100 + lag,
         lag=lag,
         lag_ms=0,
         rate=1.5,

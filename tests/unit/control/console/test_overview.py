@@ -94,9 +94,15 @@ def test_the_tiles_say_what_is_known_and_leave_out_the_rest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("statuses", "worst"), [((), "OK"), (("OK", "OK"), "OK"), (("WARN", "STOP", "OK"), "STOP")]
+    ("statuses", "worst"),
+    [
+        ((), "OK"),
+        (("OK", "OK"), "OK"),
+        (("WARN", "STOP", "OK"), "STOP"),
+        ((None, "STOP"), "unknown"),
+    ],
 )
-def test_the_charts_of_lag_learn_how_bad_it_is(statuses: tuple[str, ...], worst: str) -> None:
+def test_the_charts_of_lag_learn_how_bad_it_is(statuses: tuple[str | None, ...], worst: str) -> None:
     """By the worst stream; live, as every fact."""
     rows = [stream_row(stream, status=status) for stream, status in enumerate(statuses)]
 
@@ -118,6 +124,20 @@ async def test_a_stream_shows_its_facts_its_log_and_its_hour() -> None:
         assert text in page.text
     assert page.values("div", "data-series") == [one.series for one in stream_tiles(EMPTY)]
     assert {one.series for one in stream_tiles(EMPTY)} <= set(StreamHistory.__struct_fields__)
+
+
+async def test_a_stream_whose_log_was_not_read_claims_nothing_of_it() -> None:
+    """Neither that it is well nor a length; the sums of which it is a part are empty, too."""
+    sources = small_baton()
+    sources.offsets.leaderless = {0}
+    page = await page_of("/console/streams/0", sources)
+    ownership = await page_of("/console/ownership", sources)
+
+    assert "No leader of its log answers, so how far it is behind is not known." in page.text
+    assert "Not known: no leader of the log answers." in page.text
+    assert "Lag records Behind" in page.text
+    (label,) = [text for text in ownership.values("a", "aria-label") if text.startswith("Stream 0")]
+    assert label == "Stream 0: owner m1, lag unknown, status unknown"
 
 
 async def test_a_stream_that_fails_says_why() -> None:

@@ -82,7 +82,7 @@
     cell.dataset.status = text;
     const word = document.createElement("span");
     word.className = text === "OK" ? "quiet" : text === "WARN" ? "warn" : "bad";
-    word.append(...(text === "OK" ? ["OK"] : [icon(text), " " + text]));
+    word.append(...(text === "OK" ? ["OK"] : text ? [icon(text), " " + text] : []));
     cell.replaceChildren(word);
   }
 

@@ -49,7 +49,7 @@
     bead.setAttribute("aria-label", words);
     setText($("span", bead), text);
     $(".i", bead)?.remove();
-    if (status !== "OK") bead.prepend(icon(status));
+    if (status && status !== "OK") bead.prepend(icon(status));
     document.getElementById("w" + stream)?.classList.toggle("look", status !== "OK");
     if (map.dataset.map === "order") return changeOwner(bead, stream, member);
     clearTimeout(losing.get(stream));
