@@ -23,6 +23,7 @@ from typing import Any
 import click
 
 from cli.demo.log import DemoLog, generated_log, real_log
+from cli.demo.report import where_to_look
 from cli.demo.script import CONSUMERS, ENVIRONMENT, AtEnd, run_demo
 from cli.importing.formats import FORMATS
 from cli.stack.local import prepare
@@ -99,10 +100,7 @@ def demo(
         click.echo("Everything was exact; nothing is left running.")
         return
     click.echo(click.style(f"Everything is exact. It took {took}; nothing is left running.", fg="green"))
-    click.echo(
-        "To look around, run it again and keep the stack: `baton demo --stay` (`make demo ARGS=--stay`).\n"
-        f"The console is then at {console_url(options)}, and `baton top` shows the same in the terminal."
-    )
+    click.echo(where_to_look(console_url(options)))
 
 
 async def _stay(options: StackOptions, began: float, faults: Sequence[str]) -> None:

@@ -84,12 +84,20 @@ async def _operate(control: BatonClient, request: Mapping[str, Any]) -> None:
     if ended["state"] != "done":
         raise BatonError(f"the operation {request['kind']} failed: {ended['why']}")
     # the plan may exchange a stream for the one that was asked for, and then both move
-    await _print_moved(control, before, {move["stream"] for move in ended["moves"]})
+    await _print_moved(control, before, {move["stream"] for move in ended["moves"]}, request.get("stream"))
 
 
-async def _print_moved(control: BatonClient, before: int, streams: Collection[int]) -> None:
+async def _print_moved(
+    control: BatonClient, before: int, streams: Collection[int], asked: int | None = None
+) -> None:
+    """Prints how the streams moved since that event, the one that was asked for on a line of its own."""
     arrivals = await _arrivals(control, before, streams)
     last = {row["stream"]: row for row in arrivals}
+    if asked is not None:
+        click.echo(f"  {report.asked_text(asked, last.pop(asked, None))}")
+        if last:
+            click.echo(f"  in exchange: {report.moved_text(list(last.values()))}")
+        return
     click.echo(f"  {report.moved_text(list(last.values()))}")
 
 

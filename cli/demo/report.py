@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
+from rich.filesize import decimal
 
 from cli.commands.operations import cost_text
 from cli.demo.stages import Stage
@@ -24,6 +25,26 @@ ITEM_TABLES = {"items": "Top items", "entries": "Top entry items", "exits": "Top
 def step(sentence: str) -> None:
     """Prints one step of the script."""
     click.echo(click.style("▸ ", fg="cyan") + sentence)
+
+
+def asked_text(stream: int, arrival: Mapping[str, Any] | None) -> str:
+    """How the stream moved that the demo asked to move, from its last event: `handover`, or `claim`.
+
+    >>> row = {"kind": "handover", "sessions": 12, "bytes": 3400, "pause_ms": 31, "warm": True}
+    >>> asked_text(7, row)
+    'stream 7 moved warm with 12 open sessions, 3.4 kB; the pause was 31 ms'
+    >>> asked_text(7, {"kind": "claim", "warm": False}), asked_text(7, None)
+    ('stream 7 had to replay', 'stream 7 has moved; no event says yet how')
+    """
+    if arrival is None or (arrival["kind"] == "claim" and arrival.get("warm")):
+        return f"stream {stream} has moved; no event says yet how"
+    if not arrival.get("warm"):
+        return f"stream {stream} had to replay"
+    sessions, size = arrival.get("sessions") or 0, decimal(arrival.get("bytes") or 0)
+    return (
+        f"stream {stream} moved warm with {sessions:,} open sessions, {size};"
+        f" the pause was {arrival['pause_ms']:g} ms"
+    )
 
 
 def moved_text(arrivals: Sequence[Mapping[str, Any]]) -> str:
@@ -59,6 +80,19 @@ def taken_over_text(sessions: int, claims: Sequence[Mapping[str, Any]], killed_a
     streams = f"{len(claims)} stream{'' if len(claims) == 1 else 's'}"
     waited_s = (max(row["at"] for row in claims) - killed_at_ms) / 1000
     return f"replayed {streams} with {sessions} open sessions; the last was open again after {waited_s:.1f} s"
+
+
+def where_to_look(console: str) -> str:
+    """How to see what the demo has shown, once its stack is gone. `console`: its URL while a stack stays.
+
+    >>> print(where_to_look("http://127.0.0.1:8000/"))
+    To look around, run it again and keep the stack: `baton demo --stay` (`make demo ARGS=--stay`).
+    The console is then at http://127.0.0.1:8000/, and `baton top` shows the same in the terminal.
+    """
+    return (
+        "To look around, run it again and keep the stack: `baton demo --stay` (`make demo ARGS=--stay`).\n"
+        f"The console is then at {console}, and `baton top` shows the same in the terminal."
+    )
 
 
 def print_ownership(rows: Sequence[Mapping[str, Any]]) -> None:

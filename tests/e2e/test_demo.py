@@ -22,6 +22,11 @@ from tests.servers import free_port_offset
 from tests.waiting import DEADLINE_S
 
 EXACT = "missing 0, extra 0, different 0"
+ASKED = re.compile(
+    r"moving stream (\d+) to consumer-0, live\n"
+    r"  stream \1 moved warm with (?P<sessions>[\d,]+) open sessions, [^;]*; the pause was [\d.]+ ms\n"
+    r"(?:  in exchange: handed over \d+ streams?, (?P<given>[\d,]+) open sessions, )?"
+)
 MOVED = re.compile(
     r"\n  handed over (?P<streams>\d+) streams?, (?P<sessions>[\d,]+) open sessions, [^;]*; "
     r"the (?:longest )?pause was [\d.]+ ms(?:; (?P<replayed>\d+) streams? had to replay)?\n"
@@ -45,10 +50,11 @@ async def test_a_demo_is_exact_and_stays_until_it_is_stopped(tmp_path: Path) -> 
 
     assert (down, process.returncode, err) == (0, 0, b"")
     assert (group["totals"]["sessions"] > 0, group["totals"]["open_sessions"]) == (True, 0)
-    streams, sessions, replayed = moved_after(r"moving stream \d+ to consumer-0, live", out)
-    assert sessions > 0, out
     # on a busy machine a stream that the plan gives in exchange may have to replay; this one may not
-    assert replayed == 0 or (streams, replayed) == (1, 1), out
+    asked = re.search(ASKED, out)
+    assert asked, out
+    # the fullest stream's sessions may have ended by now
+    assert {asked["sessions"], asked["given"]} - {"0", None}, out
     assert "killing consumer-1 with SIGKILL" in out
     assert "consumer-1 died (SIGKILL)" in out
     # its share is 8, or 9 if it was given one in exchange and a machine that is busy let it keep it
