@@ -134,14 +134,20 @@ def forecast(wish: Wish, now: Situation, recent: Sequence[Movement] = (), now_ms
     )
 
 
-def plan_digest(wish: Wish, moves: Sequence[StreamMove]) -> str:
-    """The same for the same wish that moves the same streams from and to the same members."""
+def plan_digest(wish: Wish, moves: Sequence[StreamMove], *, named: str = "") -> str:
+    """The same for the same wish that moves the same streams from and to the same members.
+
+    `named`: of a promotion, the group that the alias names before it.
+    """
     rows = [(move.stream, move.source, move.to) for move in moves]
-    return hashlib.sha256(msgspec.json.encode([wish, rows])).hexdigest()[:12]
+    known = [wish, rows, named] if named else [wish, rows]
+    return hashlib.sha256(msgspec.json.encode(known)).hexdigest()[:12]
 
 
 def check_plan(found: Forecast, if_plan: str | None) -> None:
     """Raises PlanChanged unless the forecast is the one of this digest; None allows every one."""
     if if_plan not in (None, found.plan):
         detail = f"the operation would now move {found.totals.moves} streams, not as it was shown"
+        if found.kind == "promote":
+            detail = "the alias would now be taken from another group than was shown"
         raise PlanChanged(f"{detail}; look at the dry run again", members={"plan": found.plan})

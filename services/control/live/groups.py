@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 
 from services.control.core.causes import Cause
-from services.control.core.forecasts import Forecast, PlanChanged, plan_digest, totals_for
+from services.control.core.forecasts import Forecast, PlanChanged, check_plan, plan_digest, totals_for
 from services.control.core.groups import CurrentRow, NameTaken, check_caught_up, current_in, made_anew
 from services.control.core.likely import Likely
 from services.control.core.operations import Operation
@@ -87,14 +87,14 @@ class Groups:
 
         return await self._carry_out(Wish(kind="rewind", group=wish.group, to=wish.as_), cause, prepare)
 
-    async def promote(self, group: str, alias: str, cause: Cause) -> Operation:
+    async def promote(self, group: str, alias: str, cause: Cause, *, if_plan: str | None = None) -> Operation:
         """The operation, after the alias names the group.
 
-        Raises UnknownGroup, InvalidInput, GroupBehind, GroupChanged, Unavailable, KeyReused.
+        Raises UnknownGroup, InvalidInput, GroupBehind, PlanChanged, GroupChanged, Unavailable, KeyReused.
         """
 
         async def prepare() -> Effect:
-            self.forecast_promotion(group, alias)
+            check_plan(self.forecast_promotion(group, alias), if_plan)
             return partial(self._store.name, alias, group)
 
         return await self._carry_out(Wish(kind="promote", group=group, to=alias), cause, prepare)
@@ -114,7 +114,7 @@ class Groups:
             moves=[],
             totals=totals_for([]),
             likely=Likely(),
-            plan=plan_digest(wish, []),
+            plan=plan_digest(wish, [], named=named),
         )
 
     async def delete(self, group: str, cause: Cause) -> None:

@@ -149,6 +149,22 @@ async def test_only_the_plan_that_was_shown_is_carried_out(world: GroupsWorld) -
     assert (answer.status_code, answer.json()["plan"] != plan) == (409, True)
 
 
+async def test_a_promotion_needs_the_plan_that_was_shown(world: GroupsWorld) -> None:
+    """`if_plan` holds while the alias names the same group as in the dry run."""
+    promotion = {"kind": "promote", "group": "default", "alias": "live"}
+    await world.post(**REWIND)
+    shown = (await world.post(**promotion, dry_run=True)).json()["plan"]
+    await world.post(**(promotion | {"group": "default-2"}))
+    now = (await world.post(**promotion, dry_run=True)).json()["plan"]
+
+    refused = await world.post(**promotion, if_plan=shown)
+    accepted = await world.post(**promotion, if_plan=now)
+
+    assert (refused.status_code, refused.json()["type"]) == (409, "urn:baton:plan-changed")
+    assert refused.json()["plan"] == now != shown
+    assert accepted.status_code == 202
+
+
 @pytest.mark.parametrize(
     ("stream", "why"),
     [

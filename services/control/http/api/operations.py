@@ -183,7 +183,8 @@ async def _on_groups(
     elif requested.dry_run:
         return encoded(groups.forecast_promotion(requested.group, requested.alias))
     else:
-        operation = await groups.promote(requested.group, requested.alias, cause)
+        alias, if_plan = requested.alias, requested.if_plan
+        operation = await groups.promote(requested.group, alias, cause, if_plan=if_plan)
     return encoded(operation, 202, location=f"/operations/{operation.id}")
 
 

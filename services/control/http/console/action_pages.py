@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import urlencode
 
 import msgspec
 from fastapi import APIRouter, HTTPException, Request, Response
 
 from services.control.core.causes import cause_of
-from services.control.core.wishes import Kind, Wish
+from services.control.core.wishes import Wish
 from services.control.http.api.access.caller import caller_of
 from services.control.http.api.operations import OperationRequest, wish_of
 from services.control.http.api.pages import MAX_REASON
@@ -27,7 +27,9 @@ from shared.model.names import DEFAULT_GROUP
 
 LISTED: Final = 50
 """Operations of a table; the API has all."""
-NEEDS: Final[Mapping[Kind, tuple[str, ...]]] = {
+ActionKind = Literal["move", "unpin", "drain", "undrain", "rebalance", "pause", "resume"]
+"""What the console offers. A rewind and a promotion are asked for over the API and on the command line."""
+NEEDS: Final[Mapping[ActionKind, tuple[str, ...]]] = {
     "move": ("stream", "to"),
     "drain": ("member",),
     "rebalance": (),
@@ -37,7 +39,7 @@ NEEDS: Final[Mapping[Kind, tuple[str, ...]]] = {
     "resume": (),
 }
 """What an operation needs to know besides its group."""
-TITLES: Final[Mapping[Kind, str]] = {
+TITLES: Final[Mapping[ActionKind, str]] = {
     "move": "Move a stream",
     "drain": "Drain a member",
     "rebalance": "Rebalance",
@@ -61,7 +63,7 @@ class ActionPages:
     def __repr__(self) -> str:
         return f"<ActionPages of {self._console!r}>"
 
-    def ask(self, request: Request, kind: Kind) -> Response:
+    def ask(self, request: Request, kind: ActionKind) -> Response:
         """The first two steps: what would happen, and the form that confirms it."""
         fields = {name: value.strip() for name, value in request.query_params.items() if value.strip()}
         scene = self._read(fields.get("group", DEFAULT_GROUP))
@@ -179,7 +181,7 @@ def action_pages_routes(console: Console, pages: ActionPages) -> APIRouter:
     routes = console.pages.router()
 
     @routes.get("/console/actions/{kind}")
-    async def ask(request: Request, kind: Kind) -> Response:
+    async def ask(request: Request, kind: ActionKind) -> Response:
         return pages.ask(request, kind)
 
     @routes.post("/console/operations")

@@ -126,6 +126,8 @@ async def test_what_is_missing_is_asked_for(desk: OperationsDesk) -> None:
         ("/console/actions/move?stream=x&to=a", 422),
         ("/console/actions/move?stream=-1&to=a", 422),
         ("/console/actions/explode", 422),
+        ("/console/actions/rewind", 422),
+        ("/console/actions/promote", 422),
         ("/console/actions/drain?group=nobody&member=a", 404),
         ("/console/operations/none", 404),
     ],
