@@ -252,7 +252,8 @@ def _operate(wish: Mapping[str, Any], asked: Asked) -> None:
                 on_started=started.append,
             )
         )
-    has_failed = answer.get("state") == "failed"
+    # somebody may cancel it meanwhile: then what was waited for has not come about
+    has_failed = answer.get("state") in ("failed", "cancelled")
     if output == "json":
         print_json(answer)
     elif dry_run:
@@ -262,8 +263,9 @@ def _operate(wish: Mapping[str, Any], asked: Asked) -> None:
         cost = cost_text(answer["total"], answer["sessions"], answer["bytes"])
         click.echo(f"operation {answer['id']} ({request_text(answer)}) is {answer['state']}: {cost}")
     if has_failed:
-        why = printable(answer["why"])
-        click.echo(f"operation {answer['id']} ({request_text(answer)}) failed: {why}", err=True)
+        # a cancel says by whom: "cancelled by ann"
+        how = f"{'failed:' if answer['state'] == 'failed' else 'was'} {printable(answer['why'])}"
+        click.echo(f"operation {answer['id']} ({request_text(answer)}) {how}", err=True)
         sys.exit(1)
 
 

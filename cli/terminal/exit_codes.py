@@ -25,7 +25,7 @@ class ExitCode(IntEnum):
         return self
 
     DONE = 0, "done"
-    FAILED = 1, "failed: an error, or what --wait waited for has failed"
+    FAILED = 1, "failed: an error, or what --wait waited for has failed or was cancelled"
     USAGE = 2, "usage: an argument, option or setting is wrong; nothing was sent"
     REFUSED = 3, "refused: invalid, unknown, not allowed, or in conflict; repeating it does not help"
     UNREACHABLE = 4, "unreachable: a service or server does not answer, or is not ready; try again later"

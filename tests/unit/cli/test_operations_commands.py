@@ -8,6 +8,7 @@ import httpx
 import pytest
 from click.testing import Result
 
+from services.control.core.causes import Cause
 from services.control.live.feed import EventFeed
 from shared.model.events import Event, encode_event
 from shared.model.names import DEFAULT_GROUP
@@ -19,12 +20,13 @@ from tests.unit.control.operators_world import TIMEOUT_S
 class Control:
     """Control's HTTP interface in a thread; with every GET its members hand over one stream.
 
-    With `hangs` they hand over none, and the time-out passes instead.
+    With `hangs` they hand over none, and the time-out passes instead; with `cancels` somebody cancels what is
+    asked for.
     """
 
     def __init__(self) -> None:
         self.desk = Desk()
-        self.hangs = False
+        self.hangs = self.cancels = False
 
     async def answer(self, request: httpx.Request) -> httpx.Response:
         """The response to a request."""
@@ -33,6 +35,9 @@ class Control:
             return httpx.Response(200, json={"members": [{"id": n, "state": m.state} for n, m in members]})
         if request.method == "GET" and self.hangs:
             self.desk.now_s += TIMEOUT_S
+        elif request.method == "GET" and self.cancels:
+            for operation in self.desk.operations.all():
+                await self.desk.operations.cancel(operation.id, Cause(who="ann", reason="wrong one"))
         elif request.method == "GET":
             self.desk.group.act(streams=1)
         await self.desk.look()
@@ -114,6 +119,16 @@ def test_an_operation_that_fails_makes_the_exit_code_1(control: Control) -> None
 
     assert answer.exit_code == 1
     assert "failed: not done within 60 s: stream 0 is still with a" in answer.stderr
+
+
+def test_an_operation_that_somebody_cancels_makes_the_exit_code_1(control: Control) -> None:
+    """Who cancelled it, and why, is printed: a script must not take the member for drained."""
+    control.cancels = True
+
+    answer = control.invoke("drain", "a", "--wait")
+
+    assert (answer.exit_code, answer.stdout) == (1, "")
+    assert "(drain a) was cancelled by ann: wrong one" in answer.stderr
 
 
 def test_without_wait_the_id_of_the_operation_is_printed(control: Control) -> None:
