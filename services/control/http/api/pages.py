@@ -26,11 +26,12 @@ AfterName = Annotated[str, Query(max_length=300, description="return only rows t
 
 MAX_REASON = 500
 Reason = Annotated[str, Query(max_length=MAX_REASON, description="why, in your words; an event keeps it")]
+MAX_KEY = 255
 IdempotencyKey = Annotated[
     str | None,
     Header(
         min_length=1,
-        max_length=255,
+        max_length=MAX_KEY,
         description="names this request: a repeated one starts nothing, and returns what the first one "
         "started. Kept for at least a day, unless a thousand others follow",
     ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from msgspec import Meta
 
 from services.control.core.causes import cause_of
@@ -22,17 +22,26 @@ from services.control.http.api.pages import (
     GUARDED,
     INVALID,
     LISTED,
+    MAX_KEY,
     MAX_REASON,
     AfterName,
-    IdempotencyKey,
     NextCursor,
     Paging,
     StaleMs,
 )
 from services.control.live.queue_history import QueueHours
-from services.control.live.queues import Queues
+from services.control.live.queues import REMEMBERED, Queues
 
 MOST_LETTERS = 50
+ActKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=MAX_KEY,
+        description="names this request: a repeated one does nothing, and returns what the first one did. "
+        f"Kept in memory: until control restarts, or {REMEMBERED:,} others follow. A failure leaves it free",
+    ),
+]
 _UNKNOWN = refuses(404, "There is no such queue")
 _UNANSWERED = refuses(503, "No queue worker answers, or control does not know one (BATON_QUEUE_URL)")
 
@@ -135,7 +144,7 @@ def _acts(routes: APIRouter, queues: Queues) -> None:
         return encoded(await queues.act(queue, act, cause))
 
     @routes.post("/queues/{queue}/purge", summary="Drop all items", responses=responses, openapi_extra=taken)
-    async def purge(request: Request, queue: str, idempotency_key: IdempotencyKey = None) -> Response:
+    async def purge(request: Request, queue: str, idempotency_key: ActKey = None) -> Response:
         return await answer(request, queue, "purge", idempotency_key)
 
     @routes.post(
@@ -144,5 +153,5 @@ def _acts(routes: APIRouter, queues: Queues) -> None:
         responses=responses,
         openapi_extra=taken,
     )
-    async def redrive(request: Request, queue: str, idempotency_key: IdempotencyKey = None) -> Response:
+    async def redrive(request: Request, queue: str, idempotency_key: ActKey = None) -> Response:
         return await answer(request, queue, "redrive", idempotency_key)
