@@ -120,7 +120,10 @@ async def test_control_shows_the_cluster_as_it_is(
     async with control.http, small_baton(kafka, zookeeper, names) as znodes:
         control.start()
 
-        before = await control.until("/streams", lambda answer: bool(answer["streams"]))
+        # not before each log has a leader
+        before = await control.until(
+            "/streams", lambda answer: bool(answer["streams"]) and answer["totals"]["lag"] is not None
+        )
         groups = (await control.http.get("/groups")).json()["groups"]
         members = (await control.http.get("/members")).json()["members"]
         pin = {"kind": "move", "stream": 1, "to": "m0"}
