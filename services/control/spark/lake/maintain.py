@@ -194,9 +194,11 @@ def _vacuum(spark: SparkSession, table: LakeTable, keep_days: int, check_lock: C
 
 
 def _parts(table: LakeTable) -> list[Part]:
+    # each file lists its values in any order: Spark always in the same one, other writers not
+    place = f.map_from_entries(f.array_sort(f.map_entries("partitionValues")))
     rows = (
         table.files()
-        .groupBy(f.to_json("partitionValues").alias("place"))
+        .groupBy(f.to_json(place).alias("place"))
         .agg(f.count("*").alias("files"), f.sum("size").alias("size"))
     )
     found = [Part(json.loads(row.place or "{}"), row.files, row["size"]) for row in rows.collect()]
