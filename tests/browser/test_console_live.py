@@ -72,6 +72,19 @@ def test_a_page_says_that_it_hears_nothing_and_goes_on_with_the_next_control(
     assert "No word from control" in said
 
 
+def test_a_page_says_that_control_reads_something_no_more(page: Page) -> None:
+    """That is another silence than control's own, and the numbers are as old."""
+    page.go(OWNERSHIP)
+    page.run(
+        "const feed = document.querySelector('#feed');"
+        "const data = JSON.stringify({ shape: feed.dataset.shape, stale_ms: 60000 });"
+        "setInterval(() => feed.dispatchEvent(new CustomEvent('reading', { detail: { data } })), 20)"
+    )
+    page.until(
+        "/^Control cannot read everything: .* 60 s old/.test(document.querySelector('#strip').innerText)"
+    )
+
+
 def test_a_page_whose_first_connection_fails_tries_again(page: Page) -> None:
     """Control may be too busy for one more page, or away for a moment."""
     page.go("/")

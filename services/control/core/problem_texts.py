@@ -159,17 +159,25 @@ def time_text(seconds: float) -> str:
     return f"{int(seconds / 60)} min" if seconds < 3 * 3600 else f"{seconds / 3600:.1f} h"
 
 
-def source(complaint: str) -> Text:
-    """A source that cannot be read: which numbers are old now.
+def time_of_day(at_ms: int) -> str:
+    """The time of a moment (ms UTC), without its day.
 
-    >>> source("Kafka cannot be read: no answer yet")[1].partition(".")[0]
-    'Positions, lag and the rates of streams are from the last reading'
+    >>> time_of_day(1_700_000_000_000)
+    '22:13:20 UTC'
+    """
+    minutes, second = divmod(at_ms // 1000, 60)
+    return f"{minutes // 60 % 24:02}:{minutes % 60:02}:{second:02} UTC"
+
+
+def source(complaint: str, read_ms: int | None) -> Text:
+    """A source that cannot be read: which numbers are old now, and of when (ms UTC). None: it never was.
+
+    >>> source("Kafka cannot be read: the broker is away", 1_700_000_000_000)[1].partition(".")[0]
+    'Positions, lag and the rates of streams are from the last reading, at 22:13:20 UTC'
     """
     old = next((numbers for name, numbers in _READ_FROM.items() if complaint.startswith(name)), "The numbers")
-    return (
-        f"{complaint}.",
-        f"{old} are from the last reading. Control keeps trying; `baton doctor` finds out more.",
-    )
+    when = "not known yet" if read_ms is None else f"from the last reading, at {time_of_day(read_ms)}"
+    return f"{complaint}.", f"{old} are {when}. Control keeps trying; `baton doctor` finds out more."
 
 
 def unowned(streams: int) -> Text:

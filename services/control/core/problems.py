@@ -93,13 +93,14 @@ class ProblemRow(msgspec.Struct, frozen=True, kw_only=True):
 class Facts:
     """What control knows of one group. `rows` and `members` are empty while the cluster has not been read.
 
+    `unread`: when each source that cannot be read was read last, ms UTC, by what is wrong; None: never.
     `is_read`: whether it has; `has_offsets`: whether Kafka has, too. `first`: the first offset of each
     stream's log. `cut`: by stream, the offsets that retention took too early. `hot`: of streams that fall
     behind. `failed`: the last run of each job whose last run failed. `queues`: all queues, which belong to no
     group.
     """
 
-    complaints: Sequence[str] = ()
+    unread: Mapping[str, int | None] = field(default_factory=dict)
     is_read: bool = True
     has_offsets: bool = True
     is_paused: bool = False
@@ -117,7 +118,7 @@ class Facts:
 
 def problems_in(facts: Facts) -> list[ProblemRow]:
     """All that is wrong, in no order, without its time."""
-    found = [_problem("source-unread", texts.source(complaint)) for complaint in facts.complaints]
+    found = [_problem("source-unread", texts.source(*source)) for source in facts.unread.items()]
     found += [*_of_the_jobs(facts), *_of_the_queues(facts.queues)]
     if facts.is_read:
         found += [*_of_the_group(facts), *_of_the_streams(facts), *_of_the_processes(facts)]

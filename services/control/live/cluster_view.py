@@ -61,7 +61,7 @@ class Served:
 class ClusterView:
     """`run()` keeps the view current; everything else answers from memory.
 
-    `ownership_history` is filled by the feed of events. `clock` is steady, in seconds.
+    `ownership_history` is filled by the feed of events. `clock` is steady, in s; `now_ms` is the wall clock.
     """
 
     def __init__(
@@ -76,20 +76,25 @@ class ClusterView:
         status_window_s: float,
         ownership_history: OwnershipHistory | None = None,
         clock: Callable[[], float] = time.monotonic,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._names = names
         self._ownership_history = ownership_history or OwnershipHistory()
         self._refresh_s = refresh_s
         self._window_ms = int(status_window_s * 1000)
         self._clock = clock
-        self._cluster = Reading("ZooKeeper", Cluster(), cluster.read, clock)
-        self._offsets = Reading("Kafka", Offsets(), lambda: self._read_offsets(offsets), clock)
-        self._answers = Reading("the members", Answers(), lambda: self._read_members(members), clock)
+        self._cluster = Reading("ZooKeeper", Cluster(), cluster.read, clock, now_ms)
+        self._offsets = Reading("Kafka", Offsets(), lambda: self._read_offsets(offsets), clock, now_ms)
+        self._answers = Reading("the members", Answers(), lambda: self._read_members(members), clock, now_ms)
         self._histories: dict[str, LagHistory] = {}
         self._trends: dict[str, dict[int, Trend]] = {}
         self._judged_at: float | None = None
         self._producers = Reading(
-            "the producers", dict[str, ProducerCounts](), lambda: self._read_producers(producers), clock
+            "the producers",
+            dict[str, ProducerCounts](),
+            lambda: self._read_producers(producers),
+            clock,
+            now_ms,
         )
         self._producer_history = ProducerRates()
         self._producer_rates: dict[str, ProducerRate] = {}
@@ -179,13 +184,17 @@ class ClusterView:
 
     def complaints(self) -> list[str]:
         """One sentence per source that cannot be read now, or is not served yet."""
+        return list(self.unread())
+
+    def unread(self) -> dict[str, int | None]:
+        """When each source that cannot be read now was read last (ms UTC), by its complaint; None: never."""
         patience_s = PATIENCE_S + 4 * self._refresh_s
         is_served = self._served.has_cluster
-        return [
-            reading.complaint()
+        return {
+            reading.complaint(): reading.read_ms
             for reading in self._readings
             if reading.is_late(patience_s) or (reading is self._cluster and not is_served)
-        ]
+        }
 
     @property
     def _readings(

@@ -90,7 +90,7 @@ class Problems:
         audit = self._last_audit(last_audit_run(runs, group))
         lake = next((row for row in self._freshness() if row.group == group), None)
         facts = Facts(
-            complaints=self._view.complaints(),
+            unread=self._view.unread(),
             is_read=False,
             lake=lake,
             last_audit=audit,

@@ -16,13 +16,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Reading(Generic[T]):
-    """The last good value of one source, and when it was read."""
+    """The last good value of one source, and when it was read: `read_at` is steady, `read_ms` is UTC."""
 
     name: str
     value: T
     read: Callable[[], Awaitable[T]]
     clock: Callable[[], float]
+    now_ms: Callable[[], int]
     read_at: float | None = None
+    read_ms: int | None = None
     error: str = "it has not been read yet"
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -41,7 +43,7 @@ class Reading(Generic[T]):
                 logger.log(level, "source unread", extra={"source": self.name, "why": error.detail})
             self.error = error.detail
         else:
-            self.read_at = self.clock()
+            self.read_at, self.read_ms = self.clock(), self.now_ms()
             self.error = ""
 
     def is_late(self, patience_s: float) -> bool:

@@ -190,6 +190,7 @@ class Sources:
             status_window_s=status_window_s,
             ownership_history=ownership_history,
             clock=lambda: self.now_s,
+            now_ms=lambda: int(self.now_s * 1000),
         )
 
 

@@ -106,7 +106,7 @@ def run(number: int, job: str, state: RunState, group: str = "default", message:
 
 
 CASES: list[tuple[Kind, dict[str, Any], str]] = [
-    ("source-unread", {"complaints": ["Kafka cannot be read: away"]}, "Kafka cannot be read: away."),
+    ("source-unread", {"unread": {"Kafka cannot be read: away": None}}, "Kafka cannot be read: away."),
     ("no-members", {"members": []}, "No member runs, so no stream is read."),
     ("no-members", {"members": [member(state="draining")]}, "Every member is draining,"),
     ("unowned", {"rows": [row(3, owner=None)]}, "1 stream waits for an owner."),
@@ -313,15 +313,18 @@ def test_every_reason_of_a_reject_says_what_to_change_and_how_to_look(reason: st
     ],
 )
 def test_a_source_that_is_away_says_which_numbers_are_old(source: str, old: str) -> None:
-    """The others are as new as ever."""
-    (problem,) = problems_in(Facts(complaints=[f"{source} cannot be read: away"], is_read=False))
+    """And of when they are; the others are as new as ever."""
+    complaint, read_ms = f"{source} cannot be read: away", 1_700_000_000_000
+    (problem,) = problems_in(Facts(unread={complaint: read_ms}, is_read=False))
+    (never,) = problems_in(Facts(unread={complaint: None}, is_read=False))
 
-    assert problem.todo.startswith(f"{old} from the last reading.")
+    assert problem.todo.startswith(f"{old} from the last reading, at 22:13:20 UTC.")
+    assert never.todo.startswith(f"{old} not known yet.")
 
 
 def test_before_the_cluster_was_read_nothing_is_known_to_be_missing() -> None:
     """Neither members nor producers; only what cannot be read is said."""
-    found = problems_in(Facts(complaints=["ZooKeeper cannot be read: no answer yet"], is_read=False))
+    found = problems_in(Facts(unread={"ZooKeeper cannot be read: no answer yet": None}, is_read=False))
 
     assert [problem.kind for problem in found] == ["source-unread"]
 
@@ -341,7 +344,7 @@ def test_the_worst_comes_first() -> None:
             + [row(n, state="retrying", why="y") for n in (4, 5)],
             members=[MEMBER],
             producers=[],
-            complaints=["Kafka cannot be read: away"],
+            unread={"Kafka cannot be read: away": None},
         )
     )
     log = ProblemLog()

@@ -29,7 +29,10 @@
     strip.hidden = !isStale && !(isPaused() && changes);
     const words = $("span", strip);
     $("button", strip).hidden = !isPaused();
-    if (isStale) setText(words, `No word from control for ${Math.round(seconds)} s. You see what it said then. Trying again.`);
+    const silentMs = performance.now() - heardAt;
+    if (isStale) setText(words, silentMs < Math.min(staleMs, STALE_MS)
+      ? `Control cannot read everything: what you see may be ${Math.round(seconds)} s old. The overview says what is of when.`
+      : `No word from control for ${Math.round(seconds)} s. You see what it said then. Trying again.`);
     else if (isPaused()) setText(words, `Paused. ${changes} ${changes === 1 ? "change waits" : "changes wait"}.`);
   }
 
