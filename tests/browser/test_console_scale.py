@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import httpx
 import pytest
+from selenium.webdriver.common.keys import Keys
 
 from agent.tests.pipeline import until
 from bench.console import MEMBERS, STREAMS
@@ -35,6 +36,13 @@ WATCH = """
     };
 """
 """Keeps what is drawn over the map, for how many ms, and what is animated: kind, length in ms, property."""
+UNNAMED = """
+    const rows = [...document.querySelectorAll(".pushed .row")];
+    const topOf = (row) => row.getBoundingClientRect().top;
+    const highest = Math.min(...rows.map(topOf));
+    return rows.filter((row) => topOf(row) < highest + 5 && !row.matches(".heads")).length;
+"""
+"""How many columns of the map begin without heads."""
 COUNT = "return document.querySelectorAll(arguments[0]).length"
 
 
@@ -58,9 +66,22 @@ def test_a_map_of_a_thousand_streams_fits_every_screen(map_page: Page) -> None:
         theme = "light" if width < 1000 else "dark"
         map_page.wear(theme, width, height)
         assert map_page.outside() == [], width
+        assert map_page.run(UNNAMED) == 0, width
         if (width, height) in (SIZES[0], SIZES[-1]):
             assert map_page.faults() == [], width
         map_page.picture(f"large-{theme}-{width}")
+
+
+def test_arrows_reach_the_next_member_wherever_it_stands(map_page: Page) -> None:
+    """Also beyond the heads of the next column."""
+    map_page.go(OWNERSHIP)
+    last = "document.querySelector('.block').lastElementChild"
+    first = "document.querySelectorAll('.block')[1].querySelector('[data-member]')"
+    map_page.run(f"{last}.querySelector('.bead').focus()")
+    map_page.press(Keys.ARROW_DOWN)
+    assert map_page.run(f"return {first}.contains(document.activeElement)")
+    map_page.press(Keys.ARROW_UP)
+    assert map_page.run(f"return {last}.contains(document.activeElement)")
 
 
 @needs_time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,8 +14,10 @@ MOST_WIRES = 96
 """Streams that fit side by side as wires; more are drawn as beads pushed together."""
 MOST_CELLS = 4000
 """Streams × members of a map with wires: each is a cell of the page."""
-SPARE = 3
-"""How many beads a pushed-together row has room for beyond the largest share."""
+BLOCKS = 6
+"""Parts of a pushed-together map, each with its own heads: one, two or three columns share them evenly."""
+LEAST_LINES = 3
+"""Rows of a part, so that a map of few members is not all heads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,12 @@ class OwnershipMap:
     nobody: Sequence[tuple[int, Bead]]
     scale: Scale
     beads: Sequence[Bead]
+
+    @property
+    def blocks(self) -> list[Sequence[MemberLine]]:
+        """The lines in order, in parts that no column cuts; one empty part without members."""
+        size = max(LEAST_LINES, math.ceil(len(self.lines) / BLOCKS))
+        return [self.lines[at : at + size] for at in range(0, max(1, len(self.lines)), size)]
 
 
 def has_wires(streams: int, members: int) -> bool:

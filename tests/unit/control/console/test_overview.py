@@ -13,14 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.control.core.history import GroupHistory, StreamHistory
+from services.control.core.producer_rates import ProducerCounts
 from services.control.http.console.log_drawing import PAST, log_drawing
 from services.control.http.console.overview import group_tiles, stream_tiles
 from services.control.http.console.scene import facts
+from services.control.live.feed import EventFeed
 from shared.model.cluster import PauseNode
 from tests.unit.control.console.browser import Page, browser_of, page_at
 from tests.unit.control.console.scenes import scene_with, stream_row
 from tests.unit.control.sources import Sources, small_baton
-from tests.unit.control.test_app import InMemoryRunner, app_of
+from tests.unit.control.test_app import InMemoryRunner, app_of, app_on
 
 NUMBERS = {
     "Fragments in": "fragments_per_s",
@@ -76,6 +78,23 @@ async def test_what_is_wrong_stands_before_every_number() -> None:
     assert places == sorted(places)
     assert all(one["todo"].split("`")[0].strip() in page.text for one in problems)
     assert max(places) < page.text.index("The last hour")
+
+
+async def test_what_a_producer_refuses_leads_to_its_hour() -> None:
+    """To the number on the same page: no other one shows refusals, and raw JSON explains none."""
+    sources, feed = small_baton(), EventFeed()
+    view = sources.view()
+    for refused in (0, 30):
+        sources.now_s += 15
+        at = int(sources.now_s * 1000)
+        sources.producers.counts = {"p1": ProducerCounts(id="p1", at=at, refused={"overloaded": refused})}
+        await view.step()
+    async with browser_of(app_on(view, feed, InMemoryRunner())) as http:
+        page = await page_at(http, "/")
+
+    assert "Producer p1 refuses" in page.text
+    (target,) = [link for link in page.values("a", "href") if "refused" in link]
+    assert target.removeprefix("#") in page.values("div", "id")
 
 
 def test_the_tiles_say_what_is_known_and_leave_out_the_rest() -> None:

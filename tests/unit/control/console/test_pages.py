@@ -9,12 +9,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bench.simulated_cluster import SimulatedCluster
 from bench.simulated_control import view_on
 from services.control.http.console.assets import FOLDER, Assets
 from services.control.http.console.beads import bead_of, scale_of
-from services.control.http.console.ownership import has_wires, ownership_map
+from services.control.http.console.ownership import BLOCKS, LEAST_LINES, has_wires, ownership_map
 from services.control.http.console.pages import HEADERS
 from services.control.http.console.scene import owned_sentence
 from services.control.live.feed import EventFeed
@@ -154,6 +156,17 @@ def test_many_streams_are_pushed_together() -> None:
     assert has_wires(24, 3)
     assert not has_wires(1_000, 50)
     assert not has_wires(90, 50)
+
+
+@given(st.integers(0, 200))
+def test_the_parts_of_a_large_map_have_every_member_in_order(members: int) -> None:
+    """No more parts than two in each of three columns; none is so small that it is mostly heads."""
+    names = tuple(f"m{number:03}" for number in range(members))
+    blocks = ownership_map(scene_with([stream_row(0, None)], names), "lag").blocks
+
+    assert tuple(line.member.id for block in blocks for line in block) == names
+    assert 1 <= len(blocks) <= BLOCKS
+    assert all(len(block) >= LEAST_LINES for block in blocks[:-1])
 
 
 def test_a_sentence_says_who_owns_what() -> None:

@@ -293,14 +293,14 @@
     return {
       ArrowRight: () => beads[beads.indexOf(bead) + 1], ArrowLeft: () => beads[beads.indexOf(bead) - 1],
       Home: () => beads[0], End: () => beads.at(-1),
-      ArrowDown: () => beside(bead, row, "nextElementSibling"), ArrowUp: () => beside(bead, row, "previousElementSibling"),
+      ArrowDown: () => beside(bead, row, 1), ArrowUp: () => beside(bead, row, -1),
     }[key]?.();
   }
-  function beside(bead, row, way) {
-    const x = bead.getBoundingClientRect().left;
+  function beside(bead, row, step) {
+    const rows = all("[data-member]", map), x = bead.getBoundingClientRect().left;
     const away = (other) => Math.abs(other.getBoundingClientRect().left - x);
-    for (let next = row?.[way]; next; next = next[way]) {
-      const beads = all(".bead", next);
+    for (let n = rows.indexOf(row) + step; row && rows[n]; n += step) {
+      const beads = all(".bead", rows[n]);
       if (beads.length) return beads.reduce((near, other) => (away(other) < away(near) ? other : near));
     }
   }
