@@ -35,6 +35,7 @@ def test_a_drain_is_shown_then_done_and_followed(page: Page, baton: RunningBaton
     page.until("document.querySelector('.following').dataset.drawn.startsWith('done')")
     assert "consumer-2" not in baton.owners()
     assert "replayed" not in page.text("#moves")
+    page.until("document.querySelectorAll('#moves tbody tr:not(:has(.pause svg))').length === 0")
     page.check_everywhere("followed")
     baton.come_back("consumer-2")
 

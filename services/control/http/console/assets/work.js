@@ -68,6 +68,12 @@
   feed?.addEventListener("htmx:sse:after:connection", () => readFor.clear()); // a reading may have failed meanwhile
   feed?.addEventListener("run", happened);
   feed?.addEventListener("operation", happened);
+  // how long a stream stood still is known after it has moved, also when the operation is done by then
+  feed?.addEventListener("event", ({ detail }) => {
+    if (!$("#moves") || !["handover", "takeover"].includes(JSON.parse(detail.data).kind)) return;
+    if (isPaused()) isBehind = true;
+    else readAgain();
+  });
   $("#pause-switch")?.addEventListener("click", () => {
     if (isPaused() || !isBehind) return;
     isBehind = false;
