@@ -1,27 +1,24 @@
-"""Runs of real Spark jobs: one at a time for each job of a group, and several by one driver."""
+"""Runs of real Spark jobs: one at a time for each job of a group, and none sees another's state."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
-import httpx
 import msgspec
 import pytest
 
-from services.control.spark.driver.folder import DRIVERS
 from services.control.spark.request import RunRequest, ZooKeeperPlace
 from tests.lake import session_record
 from tests.spark import Pipeline
-from tests.spark_control import LOCK_TIMEOUT_S, Control, stack_traces
-from tests.spark_driver import StartDriver, java_of
+from tests.spark_control import LOCK_TIMEOUT_S
+from tests.spark_driver import StartDriver
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,72 +54,6 @@ def _delivered_ids(spark: SparkSession, request: RunRequest) -> list[str]:
     return sorted(row.id for row in spark.read.format("delta").load(request.table("sessions")).collect())
 
 
-@pytest.fixture
-async def control(tmp_path: Path, kafka: str, zookeeper: str, namespace: str) -> AsyncIterator[Control]:
-    async with httpx.AsyncClient() as http:
-        control = Control(tmp_path, kafka, zookeeper, namespace, http)
-        yield control
-        await control.runner.stop()
-
-
-async def test_one_driver_runs_several_jobs(control: Control, kafka: str, namespace: str) -> None:
-    """Each with its own result, log and progress; what arrives in between is in the next one.
-
-    The driver works at a lower priority than the services, except for the thread that keeps its lock.
-    Its logs have no stack traces, up to its end.
-    """
-    pipeline = Pipeline(kafka=kafka, namespace=namespace)
-    await pipeline.create()
-    await pipeline.deliver([session_record("a", 1), session_record("b", 2)])
-    first = await control.done("lake")
-    await pipeline.deliver([session_record("c", 3)])
-    second = await control.done("lake")
-    third = await control.done("reports", item_path="$.data.path", top=5)
-
-    runs = first, second, third
-    assert [run.state for run in runs] == ["succeeded"] * 3, [control.log(run) for run in runs]
-    assert {run.pid for run in runs} == {first.pid}
-    assert first.pid is not None
-    usual = os.getpriority(os.PRIO_PROCESS, 0)
-    threads = [int(thread) for thread in os.listdir(f"/proc/{first.pid}/task")]
-    assert os.getpriority(os.PRIO_PROCESS, first.pid) > usual
-    assert usual in [os.getpriority(os.PRIO_PROCESS, thread) for thread in threads]
-    assert [control.runner.result_of(run.id)["sessions"] for run in (first, second)] == [2, 3]
-    assert control.runner.result_of(third.id)["days"][0]["sessions"] == 3
-    assert all(run.progress.tasks > 0 for run in runs)
-    await control.end_driver(third)
-    assert [line for run in runs for line in stack_traces(control.log(run))] == []
-
-
-async def test_the_death_of_java_ends_one_run_at_most(control: Control, kafka: str, namespace: str) -> None:
-    """While its driver waits, nobody notices; in a run, the run says so. The next run has its own driver."""
-    pipeline = Pipeline(kafka=kafka, namespace=namespace)
-    await pipeline.create()
-    await pipeline.deliver([session_record("a", 1), session_record("b", 2)])
-    first = await control.done("maintain")
-    os.kill(java_of(first.pid), signal.SIGKILL)
-
-    second = await control.begin("lake")
-    has_table = Path(control.lake, namespace, "sessions", "_delta_log", f"{0:020}.json").exists
-    while not has_table():  # its sessions come with the commit after this one
-        await asyncio.sleep(0.01)
-        await control.runner.step()
-        assert not control.runner.run_of(second.id).has_ended, control.log(second)
-    os.kill(java_of(control.runner.run_of(second.id).pid), signal.SIGKILL)
-    second = await control.ended(second)
-    third = await control.done("lake")
-
-    assert (first.state, second.state, third.state) == ("succeeded", "failed", "succeeded"), control.log(
-        third
-    )
-    assert second.error is not None
-    assert second.error.condition == "JavaLost"
-    assert "killed by signal 9" in second.error.message
-    assert len({first.pid, second.pid, third.pid}) == 3
-    assert [path.name for path in (control.store.folder / DRIVERS).iterdir()] == [third.driver]
-    assert control.runner.result_of(third.id)["sessions"] == 2
-
-
 async def test_a_driver_whose_spark_has_stopped_takes_no_run(spark: SparkSession, tmp_path: Path) -> None:
     """As when the master has removed its application: its Java still lives."""
     from services.control.spark.driver.warm_spark import DriverSpark
@@ -138,7 +69,7 @@ async def test_a_driver_whose_spark_has_stopped_takes_no_run(spark: SparkSession
     assert not driver.is_fit()
 
 
-def test_a_run_that_gets_no_executor_says_so(spark: SparkSession, tmp_path: Path) -> None:
+async def test_a_run_that_gets_no_executor_says_so(spark: SparkSession, tmp_path: Path) -> None:
     """It waits for half of its time limit, while others use all of the cores, and leaves no task behind."""
     from services.control.spark.driver.warm_spark import DriverSpark, NoExecutor
 
@@ -157,15 +88,15 @@ def test_a_run_that_gets_no_executor_says_so(spark: SparkSession, tmp_path: Path
     others = threading.Thread(target=context.parallelize(range(2), 2).foreachPartition, args=(hold,))
     others.start()
     try:
-        while not context.statusTracker().getActiveJobsIds():
-            time.sleep(0.01)
+        await until(lambda: context.statusTracker().getActiveJobsIds())
         with pytest.raises(NoExecutor, match="for 1 s"):
             driver.await_executor(hurried)
     finally:
         held.unlink()
         others.join()
     driver.await_executor(request)
-    assert context.statusTracker().getActiveJobsIds() == []
+    # Spark notes the end of a job a moment after it
+    await until(lambda: not context.statusTracker().getActiveJobsIds())
 
 
 async def test_a_run_knows_nothing_of_the_one_before(spark: SparkSession, tmp_path: Path) -> None:
