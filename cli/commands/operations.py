@@ -20,7 +20,7 @@ from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
 from cli.terminal.lists import list_options
 from cli.terminal.options import group_options, together, url_option
-from cli.terminal.output import Columns, print_json, print_objects, time_text
+from cli.terminal.output import Columns, counted, print_json, print_objects, time_text
 from shared.errors import NotFound
 
 operation_options = together(
@@ -164,10 +164,10 @@ def cost_text(moves: int, sessions: int | None, size: int | None) -> str:
     >>> cost_text(1, 2_000, 2_339_220), cost_text(3, None, None)
     ('1 stream, 2,000 open sessions, 2.3 MB', '3 streams, open sessions not known')
     """
-    streams = f"{moves:,} stream{'' if moves == 1 else 's'}"
+    streams = counted(moves, "stream")
     if sessions is None or size is None:
         return f"{streams}, open sessions not known"
-    return f"{streams}, {sessions:,} open sessions, {decimal(size)}"
+    return f"{streams}, {counted(sessions, 'open session')}, {decimal(size)}"
 
 
 def likely_text(likely: Mapping[str, Any]) -> str:

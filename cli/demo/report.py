@@ -11,7 +11,7 @@ from rich.filesize import decimal
 from cli.commands.operations import cost_text
 from cli.demo.stages import Stage
 from cli.demo.truth import Findings
-from cli.terminal.output import print_table
+from cli.terminal.output import counted, print_table
 from shared.model.head import Counts
 
 PERIOD_COLUMNS = (
@@ -42,7 +42,7 @@ def asked_text(stream: int, arrival: Mapping[str, Any] | None) -> str:
         return f"stream {stream} had to replay"
     sessions, size = arrival.get("sessions") or 0, decimal(arrival.get("bytes") or 0)
     return (
-        f"stream {stream} moved warm with {sessions:,} open sessions, {size};"
+        f"stream {stream} moved warm with {counted(sessions, 'open session')}, {size};"
         f" the pause was {arrival['pause_ms']:g} ms"
     )
 
@@ -58,7 +58,7 @@ def moved_text(arrivals: Sequence[Mapping[str, Any]]) -> str:
     """
     handovers = [row for row in arrivals if row["kind"] == "handover"]
     replayed = sum(not row.get("warm") for row in arrivals)
-    replays = f"{replayed} stream{'' if replayed == 1 else 's'} had to replay"
+    replays = f"{counted(replayed, 'stream')} had to replay"
     if not handovers:
         return replays if replayed else "nothing had to be handed over"
     pauses = [row["pause_ms"] for row in handovers]
@@ -77,9 +77,10 @@ def taken_over_text(sessions: int, claims: Sequence[Mapping[str, Any]], killed_a
     """
     if not claims:
         return "none of its streams is open again yet"
-    streams = f"{len(claims)} stream{'' if len(claims) == 1 else 's'}"
+    streams = counted(len(claims), "stream")
     waited_s = (max(row["at"] for row in claims) - killed_at_ms) / 1000
-    return f"replayed {streams} with {sessions} open sessions; the last was open again after {waited_s:.1f} s"
+    held = counted(sessions, "open session")
+    return f"replayed {streams} with {held}; the last was open again after {waited_s:.1f} s"
 
 
 def where_to_look(console: str) -> str:

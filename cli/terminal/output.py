@@ -156,6 +156,15 @@ def cell_text(value: Any) -> str:
     return printable(str(value))
 
 
+def counted(number: int, what: str) -> str:
+    """So many of a thing whose plural takes an s.
+
+    >>> counted(1, "stream"), counted(2_000, "stream")
+    ('1 stream', '2,000 streams')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def progress_bar(*columns: ProgressColumn) -> Progress:
     """A bar with these columns before the elapsed time; it draws nothing unless stderr is a terminal."""
     console = Console(stderr=True)
