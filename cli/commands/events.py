@@ -24,7 +24,7 @@ from cli.terminal.escaping import printable
 from cli.terminal.interrupts import interruptible
 from cli.terminal.lists import check_followed, formats_option
 from cli.terminal.options import url_option
-from cli.terminal.output import print_json_lines
+from cli.terminal.output import counted, print_json_lines
 from shared.backoff import Backoff
 from shared.errors import NotFound, Unavailable
 from shared.model.events import KINDS
@@ -83,7 +83,7 @@ def events(
             _print_event(event) if output == "text" else print_json_lines([event])
             shown += 1
 
-        with interruptible(lambda: f"stopped after {shown:,} event{'' if shown == 1 else 's'}"):
+        with interruptible(lambda: f"stopped after {counted(shown, 'event')}"):
             asyncio.run(_follow(url, params, show))
         return
     # one page: `--limit` never exceeds it

@@ -23,7 +23,7 @@ from cli.http.control import connect_to_control
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
 from cli.terminal.options import group_option, url_option
-from cli.terminal.output import cell_text, pick, table_of, too_narrow
+from cli.terminal.output import cell_text, counted, pick, table_of, too_narrow
 from shared.errors import Unavailable
 
 EVERY_S = 2.0
@@ -160,10 +160,9 @@ def summary(seen: Seen, group: str, now: datetime | None = None) -> str:
     rates = [pick(row, "rates.fragments_per_s") for row in seen.members]
     # a part of the sum would look like all
     rate = None if None in rates else float(sum(rates))
-    count = len(seen.members)
     values = [
         f"{seen.totals['streams']:,} streams",
-        f"{count:,} member{'' if count == 1 else 's'}",
+        counted(len(seen.members), "member"),
         f"lag {cell_text(seen.totals['lag'])}",
         f"{cell_text(rate)} fragments/s",
         f"{cell_text(seen.totals['open_sessions'])} open sessions",

@@ -91,15 +91,14 @@ async def _operate(control: BatonClient, request: Mapping[str, Any]) -> None:
 async def _print_moved(
     control: BatonClient, before: int, streams: Collection[int], asked: int | None = None
 ) -> None:
-    """Prints how the streams moved since that event, the one that was asked for on a line of its own."""
-    arrivals = await _arrivals(control, before, streams)
-    last = {row["stream"]: row for row in arrivals}
+    """Prints how the streams have moved since the event `before`. The stream `asked` gets its own line."""
+    last = {row["stream"]: row for row in await _arrivals(control, before, streams)}
+    how = ""
     if asked is not None:
         click.echo(f"  {report.asked_text(asked, last.pop(asked, None))}")
-        if last:
-            click.echo(f"  in exchange: {report.moved_text(list(last.values()))}")
-        return
-    click.echo(f"  {report.moved_text(list(last.values()))}")
+        how = "in exchange: "
+    if last or asked is None:
+        click.echo(f"  {how}{report.moved_text(list(last.values()))}")
 
 
 async def _until_even(control: BatonClient, killed: int | None = None) -> None:

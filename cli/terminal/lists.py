@@ -16,6 +16,7 @@ import click
 
 from cli.terminal.interrupts import interruptible
 from cli.terminal.options import Decorator, together
+from cli.terminal.output import counted
 from shared.errors import Unavailable
 
 FORMATS = ("text", "json", "jsonl", "csv")
@@ -92,7 +93,7 @@ def watch(
         show()
         return
     shown = 0
-    with interruptible(lambda: f"stopped after {shown:,} reading{'' if shown == 1 else 's'}"):
+    with interruptible(lambda: f"stopped after {counted(shown, 'reading')}"):
         while True:
             try:
                 click.clear()  # does nothing unless the output is a terminal

@@ -54,7 +54,7 @@ def test_a_view_fits_every_screen_and_serves_everybody(page: Page, name: str) ->
 
 @pytest.mark.parametrize("feature", [("forced-colors", "active"), ("prefers-contrast", "more")])
 def test_a_system_with_colours_of_its_own_shows_every_text(page: Page, feature: tuple[str, str]) -> None:
-    """Beads are told apart by outlines then, and no text has the colour of what is behind it."""
+    """Outlines separate the beads, and every text stands out from its background."""
     page.go(VIEWS["ownership"])
     page.wear("dark", 1440, 900, more=dict([feature]))
     style = "getComputedStyle(document.querySelector('.bead'))"

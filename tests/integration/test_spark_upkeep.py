@@ -143,7 +143,7 @@ def test_a_table_that_others_keep_changing_does_not_keep_the_upkeep_from_the_res
 
 def _reverse_newest(log: Path) -> None:
     """Lets the newest commit list the values of partitions in another order than the first one does."""
-    first, *_, newest = (path for path in sorted(log.glob("*.json")))
+    first, *_, newest = sorted(log.glob("*.json"))
     found = [[json.loads(line) for line in path.read_text().splitlines()] for path in (first, newest)]
     known, again = ([one["add"] for one in actions if "add" in one] for actions in found)
     for add in again:

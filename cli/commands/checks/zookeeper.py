@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 
 from cli.commands.checks.findings import Finding, ok, unknown, wrong
+from cli.terminal.output import counted
 from shared.errors import InvalidInput, ZooKeeperRefused
 from shared.model.group import parse_group_settings
 from shared.model.names import Names
@@ -112,7 +113,7 @@ async def _check_groups(client: ZooKeeper, names: Names) -> list[Finding]:
             findings.append(wrong(about, error.detail, todo))
             continue
         if members:
-            findings.append(ok(about, f"{len(members):,} member{'' if len(members) == 1 else 's'}"))
+            findings.append(ok(about, counted(len(members), "member")))
         else:
             findings.append(
                 wrong(about, "it has no members, so its streams are not read", "start a consumer")

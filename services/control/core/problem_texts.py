@@ -37,6 +37,11 @@ SILENT_QUEUES: Final[Text] = (
     "Look at the workers' processes, and at `BATON_QUEUE_URL` and `BATON_QUEUE_KEY_FILE` of control.",
 )
 
+NOTHING_JUDGED: Final[Text] = (
+    "The last audit judged nothing, so it proves nothing.",
+    "The log is empty, retention has removed what an audit needs, or its part is too small.",
+)
+
 _STREAMS: Final[Mapping[str, tuple[str, str, str]]] = {
     "log-unread": (
         "cannot be read or written: no leader of its log answers, so its lag is not known",
@@ -276,12 +281,6 @@ def lake_behind(behind_s: float, loss_in_s: float) -> Text:
         f"The lake is {time_text(behind_s)} behind; {when} Kafka deletes what it lacks.",
         "`baton run lake`; BATON_SCHEDULES runs it by itself.",
     )
-
-
-NOTHING_JUDGED: Final = (
-    "The last audit judged nothing, so it proves nothing.",
-    "The log is empty, retention has removed what an audit needs, or its part is too small.",
-)
 
 
 def unsound(run: str, differences: Mapping[str, int]) -> Text:

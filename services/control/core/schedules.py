@@ -1,7 +1,7 @@
 """Decides which runs to start on a schedule, such as `lake,reports every 15m; audit every 6h`.
 
-A job may have parameters: `reports(zone=Europe/Berlin report=berlin)`. What stands in single quotes is one
-value: `reports(item_rules='/user/[0-9]+=>/user/N ^(/p)[0-2]$=>$1low')`.
+A job may have parameters: `reports(zone=Europe/Berlin report=berlin)`. A value with spaces, parentheses or a
+`;` stands in single quotes: `reports(item_rules='/user/[0-9]+=>/user/N ^(/p)[0-2]$=>$1low')`.
 
 Pure. Everything is derived from the runs that control keeps on disk, so a restart of control neither loses
 nor repeats a start. Time is divided into slots as long as the schedule's period, counted from 1970-01-01
@@ -28,9 +28,11 @@ from shared.model.names import DEFAULT_GROUP, is_group_name
 _RULE = re.compile(
     r"(?P<jobs>\S.*?)\s+every\s+(?P<number>[0-9]{1,6})(?P<unit>[smhd])(\s+in\s+(?P<group>\S+))?"
 )
-_STEP = re.compile(r"(?P<job>[^\s()=]+)(\((?P<parameters>('[^']*'|[^()'])*)\))?")
+_PARAMETERS = r"(?:'[^']*'|[^()'])*"
+"""What stands between parentheses. Here and below, what is quoted counts as one, whatever it contains."""
+_STEP = re.compile(rf"(?P<job>[^\s()=]+)(\((?P<parameters>{_PARAMETERS})\))?")
 _RULES = re.compile(r"(?:'[^']*'|[^;])+")
-_STEPS = re.compile(r"(?:^|,)((?:\((?:'[^']*'|[^()'])*\)|[^,])*)")
+_STEPS = re.compile(rf"(?:^|,)((?:\({_PARAMETERS}\)|[^,])*)")
 _PAIRS = re.compile(r"(?:'[^']*'|[^\s'])+")
 _SECONDS: Mapping[str, int] = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 SHORTEST_S: Final = 10

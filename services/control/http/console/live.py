@@ -26,10 +26,10 @@ from services.control.live.feed import RECONNECT_MS, EventFeed
 from shared.errors import BatonError, Unavailable
 
 QUIET_S: Final = 3.0
-"""A viewer gets a message at least this often, so a page can tell a quiet cluster from a lost connection.
+"""While nothing changes, viewers get a message this often (s), so pages know that control is still there.
 
-A page calls itself stale after 5 s, counted from when control read what the message says: 2 s remain for that
-reading's age and for the way.
+A page calls itself stale 5 s after control has read what the page shows. That leaves 2 s for the age of the
+reading and for the network.
 """
 MOST_VIEWERS: Final = 500
 MOST_EVENTS: Final = 100

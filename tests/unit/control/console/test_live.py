@@ -161,7 +161,7 @@ async def test_a_slow_viewer_gets_the_whole_instead_of_what_it_missed() -> None:
 
 @virtual_time
 async def test_a_quiet_group_never_looks_stale() -> None:
-    """Messages come before the page's limit, also if each tells a reading that is as old as can be."""
+    """The next message arrives before a page turns stale, even if each carries the oldest reading."""
     found = re.search(r"const STALE_MS = (\d+);", (FOLDER / "console.js").read_text())
     assert found is not None
     every_s, loop = ControlSettings().refresh_s, asyncio.get_running_loop()
