@@ -26,11 +26,9 @@ from services.control.live.feed import RECONNECT_MS, EventFeed
 from shared.errors import BatonError, Unavailable
 
 QUIET_S: Final = 3.0
-"""While nothing changes, viewers get a message this often (s), so pages know that control is still there.
-
-A page calls itself stale 5 s after control has read what the page shows. That leaves 2 s for the age of the
-reading and for the network.
-"""
+"""While nothing changes, viewers get a message this often (s), so pages know that control is still there."""
+SLACK_S: Final = 2.0
+"""How old a reading may be when it is sent, plus its way to the page (s), where control looks often."""
 MOST_VIEWERS: Final = 500
 MOST_EVENTS: Final = 100
 logger = logging.getLogger(__name__)
@@ -193,6 +191,12 @@ class LiveHub:
 
     def __repr__(self) -> str:
         return f"<LiveHub with {self.viewers} viewers>"
+
+    @property
+    def stale_after_ms(self) -> int:
+        """The age at which a page calls itself stale: that of a reading just before the next quiet one, with
+        slack. A hub that looks seldom sends late, and what it sends is older."""
+        return round((QUIET_S + max(SLACK_S, 3 * self._every_s)) * 1000)
 
     def close(self) -> None:
         """Ends every viewer's stream."""

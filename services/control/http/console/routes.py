@@ -104,6 +104,7 @@ class Console:
             "group": scene.group,
             "groups": sorted({row.name for row in self.view.served().report.groups} | {scene.group}),
             "stale_ms": scene.stale_ms,
+            "stale_after_ms": self.hub.stale_after_ms,
             "now_ms": scene.now_ms,
             "facts": facts(scene),
             # a page hears of everything that has happened since it was drawn

@@ -2,7 +2,7 @@
 "use strict";
 (() => {
   const { $, all, feed, icon, isPaused, readAgain, setText } = page;
-  const STALE_MS = 5000;
+  const staleAfterMs = Number($("#live")?.dataset.staleAfterMs ?? 5000);
   let heardAt = performance.now();
   let staleMs = Number($("#live")?.dataset.staleMs ?? 0);
   let waiting = null; // the newest reading while the page is paused
@@ -14,7 +14,7 @@
   function showAge() {
     const seconds = age() / 1000;
     const text = seconds < 10 ? seconds.toFixed(1) + " s" : Math.round(seconds) + " s";
-    const isStale = !isPaused() && age() > STALE_MS;
+    const isStale = !isPaused() && age() > staleAfterMs;
     const name = isPaused() ? "Paused" : isStale ? "Stale" : "Live";
     const state = $("[data-live=state]");
     if (state && state.dataset.name !== name) {
@@ -30,7 +30,7 @@
     const words = $("span", strip);
     $("button", strip).hidden = !isPaused();
     const silentMs = performance.now() - heardAt;
-    if (isStale) setText(words, silentMs < Math.min(staleMs, STALE_MS)
+    if (isStale) setText(words, silentMs < Math.min(staleMs, staleAfterMs)
       ? `Control cannot read everything: what you see may be ${Math.round(seconds)} s old. The overview says what is of when.`
       : `No word from control for ${Math.round(seconds)} s. You see what it said then. Trying again.`);
     else if (isPaused()) setText(words, `Paused. ${changes} ${changes === 1 ? "change waits" : "changes wait"}.`);
