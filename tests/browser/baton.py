@@ -154,22 +154,25 @@ class RunningBaton:
             stopped.set()
             sender.join()
 
-    @contextlib.contextmanager
-    def locked_control(self) -> Iterator[str]:
+    def locked_control(self) -> contextlib.AbstractContextManager[str]:
         """A second control, which demands TOKEN; its URL."""
-        url = f"http://127.0.0.1:{free_port()}"
         tokens = self._home / "tokens"
         tokens.write_text(f"{TOKEN} operate name=ann\n")
-        more = {
-            "BATON_CONTROL_TOKENS_FILE": str(tokens),
-            "BATON_RUNS": str(self._home / "locked-runs"),
-            "BATON_SCHEDULES": "",
-        }
+        return self._second_control("locked", BATON_CONTROL_TOKENS_FILE=str(tokens))
+
+    def control_without_past(self) -> contextlib.AbstractContextManager[str]:
+        """A second control, whose lake and runs are empty until its jobs have run; its URL."""
+        return self._second_control("new", BATON_LAKE=str(self._home / "new-lake"))
+
+    @contextlib.contextmanager
+    def _second_control(self, name: str, **more: str) -> Iterator[str]:
+        url = f"http://127.0.0.1:{free_port()}"
+        own = {"BATON_RUNS": str(self._home / f"{name}-runs"), "BATON_SCHEDULES": ""}
         try:
-            self._start("control", url, name="locked", **more)
+            self._start("control", url, name=name, **own, **more)
             yield url
         finally:
-            self.services.pop("locked").end()
+            self.services.pop(name).end()
 
     def burst(self, stream: int) -> contextlib.AbstractContextManager[None]:
         """Gives one stream more than its owner can read, during the block."""

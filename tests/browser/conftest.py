@@ -56,6 +56,17 @@ def locked_page(_browser: Browser, baton: RunningBaton) -> Iterator[Page]:
         _browser.close_tabs()
 
 
+@pytest.fixture
+def new_page(_browser: Browser, baton: RunningBaton) -> Iterator[Page]:
+    """The same, on a control with an empty lake and no run."""
+    with baton.control_without_past() as url:
+        _browser.complaints()
+        one = Page(_browser, url)
+        yield one
+        one.check()
+        _browser.close_tabs()
+
+
 @pytest.fixture(scope="module")
 def large() -> Iterator[str]:
     """The URL of control over a simulated cluster of 1,000 streams on 50 members."""

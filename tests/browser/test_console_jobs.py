@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from agent.tests.pipeline import until
 from bench.simulated_runs import HOURS
+from cli.stack.lock import jar_folder
+from tests.browser.baton import RunningBaton
 from tests.browser.page import Page
 from tests.browser.past_lake import EACH
 from tests.browser.past_runs import LOST, SOUND, UNDER_WAY, UNSOUND
@@ -76,3 +81,48 @@ def test_the_finished_sessions_of_a_key_are_found_in_the_lake(page: Page) -> Non
     page.until("document.querySelector('.chain')?.innerText.startsWith('session ')")
     assert "key visitor-3" in page.text(".chain")
     assert '"key":"visitor-3"' in page.text("[aria-label=Fragments]")
+
+
+def test_what_the_jobs_of_spark_find_is_what_the_console_shows(new_page: Page, baton: RunningBaton) -> None:
+    """The stored sessions in the report, the audit's verdict over them, and one of them by its key."""
+    if not jar_folder("spark").is_dir():
+        pytest.skip("Spark's jars are not there: baton jars --with spark")
+    before = delivered(baton)
+    with baton.load():
+        until(lambda: delivered(baton) > before, lambda: baton.streams())
+    found = {job: finished(new_page, job) for job in ("lake", "reports", "audit")}
+
+    new_page.go("/console/jobs")
+    assert new_page.text("h2.large") == "Sound. Exactly once, proven."
+    assert new_page.text(".three").split() == ["0", "missing", "0", "extra", "0", "different"]
+    came = re.search(r"([\d,]+) sessions came; the table holds \1", found["lake"])
+    assert came is not None, found
+    assert f"sound: {came[1]} judged, no difference" in found["audit"]
+    new_page.go("/console/reports?period=day")
+    _, text = new_page.run_async(READ, "a[href*='format=csv']")
+    days = csv.DictReader(io.StringIO(bytes(text).decode()))
+    assert sum(int(day["sessions"]) for day in days if day["period"] == "day") == int(
+        came[1].replace(",", "")
+    )
+    new_page.go("/console/sessions?find=load-0-0")
+    new_page.click("[aria-label='Finished sessions'] tbody tr a")
+    new_page.until("document.querySelector('.chain')?.innerText.startsWith('session ')")
+    assert '"key":"load-0-0"' in new_page.text("[aria-label=Fragments]")
+
+
+def delivered(baton: RunningBaton) -> int:
+    """How many sessions all streams have delivered."""
+    number: int = baton.streams()["totals"]["sessions"]
+    return number
+
+
+def finished(page: Page, job: str) -> str:
+    """Runs a job by the console's form, and follows it to its end; what the list of runs says of it."""
+    page.go(f"/console/actions/run?job={job}")
+    page.fill("input[name=reason]", "a test")
+    page.click("button.primary")
+    page.until("location.pathname.startsWith('/console/runs/')")
+    page.until("document.querySelector('.following').dataset.drawn === 'succeeded'")
+    run = page.run("return location.pathname").rpartition("/")[2]
+    page.go("/console/jobs")
+    return page.text(f"tr[data-work='{run}']")
