@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -55,6 +56,13 @@ class Lake:
         self._spark = spark
         self.folder = folder
         self.sessions: Rows = []
+
+    def copy(self, folder: Path) -> Lake:
+        """The same lake in another folder, which does not exist or has no tables."""
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        copied = Lake(self._spark, folder)
+        copied.sessions = list(self.sessions)
+        return copied
 
     def append(self, rows: Rows) -> None:
         """Adds the sessions in one commit."""

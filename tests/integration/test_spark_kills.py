@@ -4,8 +4,9 @@ The moments: the driver has the lock; Spark has begun its tasks (`batch`); files
 names yet; a commit is made; some of a report's tables are published (`tables`, a random number of them); the
 result is written, and control has not seen it.
 
-`make kill-matrix` runs the matrix. Every CI has less: `test_spark_lake.py` kills a driver at three moments,
-`test_spark_cluster.py` executors, and `test_control_process.py` a control. These combinations do not exist:
+`make kill-matrix` runs the matrix. Every CI has less: `test_spark_lake.py` kills a driver at one of three
+moments, `test_spark_cluster.py` executors, and `test_control_process.py` a control. These combinations do not
+exist:
 
 * `audit` at `files` and `commit`: it writes no table. Only `reports` publishes several.
 * A commit without its checkpoint: a table has no checkpoint beside it; a commit is both. What was deleted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import random
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -14,10 +15,11 @@ import msgspec
 
 from services.control.spark.audit.job import audit
 from services.control.spark.lake.job import lake
-from services.control.spark.request import RunRequest, ZooKeeperPlace
+from services.control.spark.request import ZooKeeperPlace
 from services.control.tables.lake import Lake
 from services.control.tables.positions import LakePositions
 from shared.model.group import GroupSettings
+from tests.e2e.fleet import new_seed
 from tests.lake import DAY_MS, NOON_MS, hidden_files, record_of, session_record
 from tests.spark import Pipeline, closed_log
 from tests.spark_control import LOCK_TIMEOUT_S
@@ -144,41 +146,39 @@ async def test_only_files_that_may_hold_a_copy_are_compared(
 async def test_a_driver_killed_at_any_moment_leaves_each_session_once(
     spark: SparkSession, kafka: str, zookeeper: str, namespace: str, tmp_path: Path, start_driver: StartDriver
 ) -> None:
-    """SIGKILL before a batch is written, with its files written, and with it committed but not reported.
+    """SIGKILL before a batch is written, with its files written, or with it committed but not reported.
 
-    The next run waits for the lock of the dead one.
+    The seed chooses; `make kill-matrix` has every moment. The next run waits for the lock of the dead one.
     """
+    chance = random.Random(new_seed())
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
-    folder = tmp_path / "lake"
-    sessions = Path(pipeline.request("lake", folder).table("sessions"))
-
-    def locked(run: str) -> RunRequest:
-        place = ZooKeeperPlace(servers=zookeeper, timeout_s=LOCK_TIMEOUT_S)
-        return msgspec.structs.replace(pipeline.request("lake", folder), id=run, zookeeper=place)
+    request = pipeline.request("lake", tmp_path / "lake")
+    sessions = Path(request.table("sessions"))
+    place = ZooKeeperPlace(servers=zookeeper, timeout_s=LOCK_TIMEOUT_S)
+    delivered = [session_record(f"k{n % 7}", n) for n in range(400)]
+    await pipeline.deliver(delivered[:200], partition=0)
+    await asyncio.to_thread(lake, spark, request)
+    await pipeline.deliver(delivered[200:], partition=1)
 
     def commits() -> int:
         return len(list((sessions / "_delta_log").glob("*.json")))
 
     def files() -> int:
-        return len(list(sessions.rglob("*.parquet")))
+        return len(_files(sessions))
 
-    delivered = []
-    for number in range(3):
-        part = [session_record(f"k{n % 7}", 1000 * number + n) for n in range(200)]
-        delivered += part
-        await pipeline.deliver(part, partition=number % 2)
-        driver = start_driver(tmp_path / f"run{number}", locked(f"run-{number}"))
-        before, written = commits(), files()
-        moments: list[Callable[[], bool]] = [
-            (driver.run / "driver.json").exists,
-            functools.partial(_is_above, files, written),
-            functools.partial(_is_above, commits, before),
-        ]
-        await asyncio.to_thread(driver.wait_until, moments[number])
-        driver.signal(signal.SIGKILL)
-        assert driver.wait() == -signal.SIGKILL
-    last = start_driver(tmp_path / "last", locked("last"))
+    killed = start_driver(tmp_path / "killed", msgspec.structs.replace(request, id="killed", zookeeper=place))
+    moments: dict[str, Callable[[], bool]] = {
+        "ready": (killed.run / "driver.json").exists,
+        "files": functools.partial(_is_above, files, files()),
+        "commit": functools.partial(_is_above, commits, commits()),
+    }
+    moment = chance.choice(sorted(moments))
+    print(f"killed at {moment!r}")
+    await asyncio.to_thread(killed.wait_until, moments[moment])
+    killed.signal(signal.SIGKILL)
+    assert killed.wait() == -signal.SIGKILL
+    last = start_driver(tmp_path / "last", msgspec.structs.replace(request, id="last", zookeeper=place))
 
     assert await asyncio.to_thread(last.wait) == 0, last.log()
     assert _table_ids(spark, sessions) == sorted(msgspec.json.decode(value)["id"] for _, value in delivered)

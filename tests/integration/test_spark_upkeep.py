@@ -31,9 +31,10 @@ def _in_a_thread(threads: ThreadPoolExecutor, job: Any, spark: SparkSession, *ar
     return threads.submit(job, spark.newSession(), *arguments)
 
 
-def _reported_lake(spark: SparkSession, folder: Path) -> Lake:
-    """A lake of this version of Baton with a few sessions and their reports."""
-    lake = Lake(spark, folder)
+@pytest.fixture(scope="module")
+def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake of this version of Baton with a few sessions and their reports. Tests work on copies of it."""
+    lake = Lake(spark, tmp_path_factory.mktemp("prepared"))
     lake.append(sessions(1, 12, days=1))
     lake.sql(f"ALTER TABLE {{}} SET TBLPROPERTIES ('{LAYOUT}' = '{LAYOUT_NOW}')")
     lake.run()
@@ -47,10 +48,10 @@ def _spread(spark: SparkSession, table: Path) -> None:
 
 
 def test_reports_that_replace_what_is_being_compacted_do_not_end_the_upkeep(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, prepared: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Delta refuses the compacted files. So the table is compacted as it is now, and so are the others."""
-    lake = _reported_lake(spark, tmp_path)
+    lake = prepared.copy(tmp_path)
     keys = tmp_path / "reports" / "keys"
     _spread(spark, keys)
     lake.append(sessions(2, 12, days=1))
@@ -77,14 +78,14 @@ def test_reports_that_replace_what_is_being_compacted_do_not_end_the_upkeep(
 
 
 def test_an_upkeep_that_commits_first_does_not_end_reports(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, prepared: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reports have summed up their batches when a table's properties change; they commit them again.
 
     `maintain` leaves the files of the state alone: the order of their rows is worth more than fewer files.
     """
     monkeypatch.setattr(batches, "FAN", 2)
-    lake = _reported_lake(spark, tmp_path)
+    lake = prepared.copy(tmp_path)
     lake.append(sessions(2, 12, days=1))
     held = HeldCommit(spark)
     merge = State.merge
@@ -118,10 +119,10 @@ def test_an_upkeep_that_commits_first_does_not_end_reports(
 
 
 def test_a_table_that_others_keep_changing_does_not_keep_the_upkeep_from_the_rest(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, prepared: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All others are maintained, and the run fails and names it."""
-    lake = _reported_lake(spark, tmp_path)
+    lake = prepared.copy(tmp_path)
     compact = upkeep._compact
     tried: list[str] = []
 
@@ -155,13 +156,13 @@ def _reverse_newest(log: Path) -> None:
 
 @pytest.mark.parametrize("namespace", ["", "shop"])
 def test_upkeep_leaves_the_tables_of_other_namespaces_alone(
-    spark: SparkSession, tmp_path: Path, namespace: str
+    spark: SparkSession, prepared: Lake, tmp_path: Path, namespace: str
 ) -> None:
     """Of a lake that several share, it compacts and cleans up only its own tables.
 
     The two files of a day list its partition's values in different orders, as writers other than Spark do.
     """
-    lakes = {"": _reported_lake(spark, tmp_path), "shop": _reported_lake(spark, tmp_path / "shop")}
+    lakes = {"": prepared.copy(tmp_path), "shop": prepared.copy(tmp_path / "shop")}
     for lake in lakes.values():
         lake.append(sessions(2, 6, days=1))
         _reverse_newest(lake.folder / "sessions" / "_delta_log")

@@ -1,13 +1,15 @@
 """The archive with what executors need besides Spark and Python: the jobs' code and the packages it imports.
 
-Spark sends it to every executor, which unpacks it into its working folder. It contains the whole distribution
-of each package that the executors' code imports, except those that come with Spark. The executors' Python
-must have the same minor version and run on the same kind of machine. `baton spark pack` writes an archive.
-Without one, a driver makes one for each state of code and packages.
+Spark sends it to every executor, which unpacks it into its working folder. It contains the distributions of
+the packages that the executors' code imports, except those that come with Spark, and without the files that
+no job uses (`UNUSED`). The executors' Python must have the same minor version and run on the same kind of
+machine. `baton spark pack` writes an archive. Without one, a driver makes one for each state of code and
+packages.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import importlib.metadata
 import json
@@ -33,6 +35,8 @@ KEPT_S: Final = 30 * 86_400
 """How long unused archives stay: executors that start late still fetch the one that their driver uses."""
 PROJECT: Final = Path(__file__).resolve().parents[3]
 FOLDERS: Final = ("services", "shared")
+UNUSED: Final = ("*/tests/*", "pyarrow/include/*", "pyarrow/*flight*", "pyarrow/*_s3*")
+"""A quarter of what each executor would unpack: tests, headers, and what Arrow loads only when asked."""
 _LIST = "import sys, json, importlib\nfor name in sys.argv[1:]: importlib.import_module(name)\n"
 _LIST += "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
 
@@ -90,8 +94,22 @@ def _files(distributions: Iterable[importlib.metadata.Distribution]) -> Iterator
     for distribution in distributions:
         for file in distribution.files or ():
             path = Path(str(distribution.locate_file(file)))
-            if ".." not in file.parts and file.suffix != ".pyc" and path.is_file():
+            if (
+                ".." not in file.parts
+                and file.suffix != ".pyc"
+                and path.is_file()
+                and is_used(file.as_posix())
+            ):
                 yield file.as_posix(), path
+
+
+def is_used(name: str) -> bool:
+    """Whether executors get this file of a package.
+
+    >>> [is_used(f"pyarrow/{name}") for name in ("libarrow.so", "_flight.so", "tests/test_io.py")]
+    [True, False, False]
+    """
+    return not any(fnmatch.fnmatchcase(name, pattern) for pattern in UNUSED)
 
 
 def _project_files() -> list[Path]:
