@@ -28,11 +28,11 @@ ONE_STACK = ("tests/browser", "agent/tests")
 LONGEST_FIRST = (
     SPARK,
     REPORTS,
+    *ONE_STACK,
     SECURED_KAFKA,
     "tests/e2e",
     "tests/integration",
     "tests/simulation",
-    *ONE_STACK,
 )
 """Begun last, one of these would keep one worker busy alone."""
 

@@ -122,7 +122,8 @@ def finished(page: Page, job: str) -> str:
     page.fill("input[name=reason]", "a test")
     page.click("button.primary")
     page.until("location.pathname.startsWith('/console/runs/')")
-    page.until("document.querySelector('.following').dataset.drawn === 'succeeded'")
+    page.until("['succeeded', 'failed'].includes(document.querySelector('.following').dataset.drawn)")
+    assert "succeeded" in page.text(".lead"), page.text("main")
     run = page.run("return location.pathname").rpartition("/")[2]
     page.go("/console/jobs")
     return page.text(f"tr[data-work='{run}']")

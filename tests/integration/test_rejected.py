@@ -122,7 +122,8 @@ async def test_a_batch_with_an_unknown_outcome_is_not_written_again(
 ) -> None:
     """A reject that is in the topic twice would be replayed twice; so it counts as dropped."""
     names = Names(namespace)
-    async with writing(kafka_server.address, names, ack_timeout_s=1) as rejects:
+    # long enough for a busy broker to acknowledge the first one
+    async with writing(kafka_server.address, names, ack_timeout_s=6) as rejects:
         rejects.put([refused(0)], [b"before"])
         await until(lambda: rejects.counts.stored == 1)
         kafka_server.pause()
