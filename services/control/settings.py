@@ -165,6 +165,13 @@ class ControlSettings(ServiceSettings):
         "ends them",
         one_of(KEEP, END),
     )
+    run_lock_s: float = setting(
+        20.0,
+        "how long a run keeps its lock without word from its driver, whose ZooKeeper session ends then",
+        between(
+            2, 60, "shorter costs a run its lock on a busy machine; longer lets the run after a dead one wait"
+        ),
+    )
     run_timeout_s: float = setting(
         3600.0,
         "longest time that a run may take; a run may set a shorter limit",

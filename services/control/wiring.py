@@ -270,7 +270,7 @@ def _place(settings: ControlSettings) -> SparkPlace:
         cluster=cluster_for(settings),
         zookeeper=ZooKeeperPlace(
             servers=settings.zookeeper,
-            timeout_s=settings.zookeeper_timeout_s,
+            timeout_s=settings.run_lock_s,
             user=settings.zookeeper_user,
             password_file=settings.zookeeper_password_file,
             acl=settings.zookeeper_acl,
