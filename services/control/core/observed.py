@@ -155,9 +155,9 @@ class Observed:
     producer_rates: Mapping[str, ProducerRate] = field(default_factory=dict)
     ownership_history: OwnershipHistory = field(default_factory=OwnershipHistory)
 
-    def begin(self, group: str, stream: int) -> int:
-        """Where the group begins to read a stream of which it has no head."""
-        found, first = self.cluster.groups.get(group), self.offsets.first.get(stream, 0)
-        if found is None or found.start is None:
+    def begin(self, group: str, stream: int) -> int | None:
+        """Where the group begins to read a stream without a head; None if its log's begin is unknown."""
+        found, first = self.cluster.groups.get(group), self.offsets.first.get(stream)
+        if first is None or found is None or found.start is None:
             return first
         return max(first, found.start.offsets.get(stream) or 0)

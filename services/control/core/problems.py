@@ -193,7 +193,7 @@ def _about(
 
 def _is_retention_near(row: StreamRow, first: int) -> bool:
     # a log that begins at 0 has not met retention yet
-    if row.end is None or first == 0 or row.end - first < LEAST_HELD:
+    if row.end is None or row.safe_offset is None or first == 0 or row.end - first < LEAST_HELD:
         return False
     return row.safe_offset - first < NEAR * (row.end - first)
 

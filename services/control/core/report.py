@@ -55,7 +55,7 @@ def group_names(observed: Observed) -> list[str]:
 
 
 def samples_for(observed: Observed, group: str, at_ms: int) -> list[tuple[int, Sample]]:
-    """Each stream's sample for the group's lag history; none for a stream whose end is unknown."""
+    """Each stream's sample for the group's lag history; none for a stream of which that is unknown."""
     heads = observed.offsets.heads.get(group, {})
     samples = []
     for stream in range(observed.cluster.count):
@@ -64,6 +64,8 @@ def samples_for(observed: Observed, group: str, at_ms: int) -> list[tuple[int, S
             continue
         head = heads.get(stream)
         position = head.position if head else observed.begin(group, stream)
+        if position is None:
+            continue
         commit = (head.epoch, head.seq) if head else (0, 0)
         samples.append((stream, Sample(at_ms=at_ms, position=position, end=end, commit=commit)))
     return samples
@@ -205,10 +207,8 @@ def _stream_row(observed: Observed, known: _Known, stream: int, trend: Trend) ->
     claim, node = known.view.claims.get(stream), known.view.node(stream)
     head, reported = known.heads.get(stream), known.reported.get(stream)
     fresh = known.fresh(stream)
-    if head:
-        position, safe_offset = head.position, head.safe_offset
-    else:
-        position = safe_offset = observed.begin(known.group, stream)
+    begin = None if head else observed.begin(known.group, stream)
+    position, safe_offset = (head.position, head.safe_offset) if head else (begin, begin)
     end = observed.offsets.end.get(stream)
     # a claimed stream without a report of its epoch is opening: its owner has not answered since the claim
     state: StreamState = "unowned" if claim is None else reported.state if reported else "opening"
@@ -220,7 +220,7 @@ def _stream_row(observed: Observed, known: _Known, stream: int, trend: Trend) ->
         position=position,
         end=end,
         # head and end are read one after the other, and a lost log ends below the position
-        lag=None if end is None else max(0, end - position),
+        lag=None if end is None or position is None else max(0, end - position),
         lag_ms=trend.lag_ms,
         rate=trend.rate,
         read_rate=trend.read_rate,

@@ -20,6 +20,7 @@ from shared.model.head import Counts
 OWNERS = "null while its owner does not say"
 SILENT = "null while the member does not answer"
 UNREAD = "null while no leader of its log answers"
+UNBEGUN = f"before the first commit, {UNREAD}"
 
 
 class CountsRow(Counts, frozen=True, kw_only=True, omit_defaults=False):
@@ -47,7 +48,9 @@ class StreamRow(msgspec.Struct, frozen=True, kw_only=True):
     owner: Annotated[str | None, Meta(description="the member that has claimed it")]
     epoch: int
     state: StreamState
-    position: Annotated[int, Meta(description="committed: every record before it is accounted for")]
+    position: Annotated[
+        int | None, Meta(description=f"committed: every record before it is accounted for; {UNBEGUN}")
+    ]
     end: Annotated[int | None, Meta(description=f"offset of the next record that will be written; {UNREAD}")]
     lag: Annotated[int | None, Meta(description=f"records between position and end; {UNREAD}")]
     lag_ms: Annotated[
@@ -58,7 +61,7 @@ class StreamRow(msgspec.Struct, frozen=True, kw_only=True):
     read_rate: Annotated[
         float | None, Meta(description="records that were accounted for per second; null: unknown")
     ]
-    safe_offset: Annotated[int, Meta(description="where a replay would begin")]
+    safe_offset: Annotated[int | None, Meta(description=f"where a replay would begin; {UNBEGUN}")]
     open_sessions: Annotated[int | None, Meta(description=OWNERS)]
     state_bytes: Annotated[int | None, Meta(description=f"memory of the open sessions' fragments; {OWNERS}")]
     status: Annotated[

@@ -39,17 +39,25 @@ async def test_nothing_is_served_before_it_was_read() -> None:
 
 
 async def test_a_log_without_a_leader_hides_no_other() -> None:
-    """Of its stream alone the lag is unknown, and its status begins anew when it is back."""
+    """Of its stream alone the lag is unknown, and its status begins anew when it is back.
+
+    So are position and safe offset, if the group has committed none.
+    """
     sources = small_baton()
     view = await view_of(sources)
     sources.offsets.leaderless = {2}
     await view.step()
     away = [(row.lag, row.status) for row in view.streams(DEFAULT_GROUP)]
+    sources.offsets.leaderless = {0, 3}
+    await view.step()
+    begun, unbegun = (view.streams(DEFAULT_GROUP)[stream] for stream in (0, 3))
     sources.offsets.leaderless = set()
     await view.step()
     back = [(row.lag, row.status) for row in view.streams(DEFAULT_GROUP)]
 
     assert away == [(10, "OK"), (0, "OK"), (None, None), (100, "OK")]
+    assert (begun.position, begun.safe_offset) == (90, 80)
+    assert (unbegun.position, unbegun.safe_offset, unbegun.lag) == (None, None, None)
     assert back == [(10, "OK"), (0, "OK"), (40, "OK"), (100, "OK")]
 
 

@@ -142,13 +142,20 @@ def stream_cells(row: StreamRow, clock: Mapping[int, str] | None = None) -> tupl
         per_second(row.rate),
         count(row.open_sessions),
         size(row.state_bytes),
-        count(max(0, row.position - row.safe_offset)),
+        count(replay_of(row)),
         str(row.epoch),
         (clock or {}).get(row.stream, ""),
         span(handover.pause_ms) if handover else "",
         per_second(row.read_rate),
         behind_of(row),
     )
+
+
+def replay_of(row: StreamRow) -> int | None:
+    """How many records a new owner without this memory would read again; None if that is not known."""
+    if row.position is None or row.safe_offset is None:
+        return None
+    return max(0, row.position - row.safe_offset)
 
 
 def behind_of(row: StreamRow) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from services.control.core.rows import StreamDetail
-from services.control.http.console.log_drawing import log_drawing
-from services.control.http.console.scene import STREAM_CELLS, behind_of, stream_cells
+from services.control.http.console.log_drawing import LogDrawing, log_drawing
+from services.control.http.console.scene import STREAM_CELLS, behind_of, replay_of, stream_cells
 from services.control.http.console.words import clock, count, per_second, size, span
 
 SENTENCES = {
@@ -30,10 +30,8 @@ def stream_page(row: StreamDetail, now_ms: int) -> dict[str, Any]:
         "drawn_cells": " ".join(map(str, DRAWN)),
         "drawn": "|".join(cells[cell] for cell in DRAWN),
         "sentence": sentence_of(row),
-        "replay": max(0, row.position - row.safe_offset),
-        "log": None
-        if row.first is None or row.end is None
-        else log_drawing(row.first, row.safe_offset, row.position, row.end),
+        "replay": replay_of(row),
+        "log": _log_of(row),
         # label, cell of the live row that keeps it current, value, unit
         "values": [
             ("Owner", 0, row.owner or "nobody", ""),
@@ -49,6 +47,12 @@ def stream_page(row: StreamDetail, now_ms: int) -> dict[str, Any]:
             ("Pinned to", None, row.pinned_to or "nobody", ""),
         ],
     }
+
+
+def _log_of(row: StreamDetail) -> LogDrawing | None:
+    if row.first is None or row.end is None or row.safe_offset is None or row.position is None:
+        return None
+    return log_drawing(row.first, row.safe_offset, row.position, row.end)
 
 
 def sentence_of(row: StreamDetail) -> str:
