@@ -17,7 +17,7 @@ from services.control.spark.driver.folder import DRIVERS, DriverFolder
 from services.control.spark.request import ClusterOptions, ZooKeeperPlace
 from shared.model.group import GroupSettings
 
-LOCK_TIMEOUT_S = 6.0
+LOCK_TIMEOUT_S = 15.0
 """Of a ZooKeeper session: longer than a busy machine lets a driver stand still."""
 RUN_S = 600.0
 """Only a limit: a busy machine may take a minute for what takes seconds."""

@@ -29,8 +29,8 @@ async def control(tmp_path: Path, kafka: str, zookeeper: str, namespace: str) ->
 async def test_one_driver_runs_several_jobs(control: Control, kafka: str, namespace: str) -> None:
     """Each with its own result, log and progress; what arrives in between is in the next one.
 
-    The driver works at a lower priority than the services, except for the thread that keeps its lock.
-    Its logs have no stack traces, up to its end.
+    Java works at a lower priority than the services and the driver's Python, which keeps the lock. The logs
+    have no stack traces, up to the end of the driver.
     """
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
@@ -45,14 +45,19 @@ async def test_one_driver_runs_several_jobs(control: Control, kafka: str, namesp
     assert {run.pid for run in runs} == {first.pid}
     assert first.pid is not None
     usual = os.getpriority(os.PRIO_PROCESS, 0)
-    threads = [int(thread) for thread in os.listdir(f"/proc/{first.pid}/task")]
-    assert os.getpriority(os.PRIO_PROCESS, first.pid) > usual
-    assert usual in [os.getpriority(os.PRIO_PROCESS, thread) for thread in threads]
+    assert priorities_of(first.pid) == {usual}
+    assert min(priorities_of(java_of(first.pid))) > usual
     assert [control.runner.result_of(run.id)["sessions"] for run in (first, second)] == [2, 3]
     assert control.runner.result_of(third.id)["days"][0]["sessions"] == 3
     assert all(run.progress.tasks > 0 for run in runs)
     await control.end_driver(third)
     assert [line for run in runs for line in stack_traces(control.log(run))] == []
+
+
+def priorities_of(process: int) -> set[int]:
+    """Those of its threads."""
+    threads = [int(thread) for thread in os.listdir(f"/proc/{process}/task")]
+    return {os.getpriority(os.PRIO_PROCESS, thread) for thread in threads}
 
 
 async def test_the_death_of_java_ends_one_run_at_most(control: Control, kafka: str, namespace: str) -> None:

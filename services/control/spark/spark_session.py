@@ -6,12 +6,14 @@ however the run ended. Used by the driver and by the tests.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from services.control.settings import is_on_this_machine
@@ -51,11 +53,13 @@ def start_spark(
     work: Path,
     properties: Mapping[str, str] | None = None,
     cluster: ClusterOptions = STANDARD,
+    nice: int = 0,
 ) -> SparkSession:
     """A Spark session whose temporary files are under `work`; takes 5–6 s.
 
-    `properties`: Java's, for every JVM. `jars`: folders, separated by `:`. Raises SparkUnavailable if one of
-    them has no jars, the archive for executors cannot be made, or the cluster's secret cannot be read.
+    `properties`: Java's, for every JVM. `nice`: by how much Java has a lower priority than this process.
+    `jars`: folders, separated by `:`. Raises SparkUnavailable if one of them has no jars, the archive for
+    executors cannot be made, or the cluster's secret cannot be read.
     """
     found = _jars_in(jars)
     is_local = master.startswith("local")
@@ -68,16 +72,35 @@ def start_spark(
             pack = ensure_pack(Path(found[0]).parents[1] / "packs")
             cluster = msgspec.structs.replace(cluster, pack=str(pack))
     options = spark_options(master, cluster, work, properties or {})
-    builder = SparkSession.builder.appName(name).master(master).config("spark.jars", ",".join(found))
-    for option, value in options.items():
-        builder = builder.config(option, value)
-    spark = builder.getOrCreate()
+    conf = SparkConf().setAppName(name).setMaster(master).set("spark.jars", ",".join(found))
+    conf.setAll(list(options.items()))
+    SparkContext._ensure_initialized(conf=conf)
+    _give_way(SparkContext._gateway.proc.pid, nice)
+    spark = SparkSession.builder.config(conf=conf).getOrCreate()
     # a reader of progress that gives up is no error of the run, and not worth a stack trace in its log
     log4j = spark._jvm.org.apache.logging.log4j
     log4j.core.config.Configurator.setLevel(UI_ANSWERS, log4j.Level.OFF)
     for java_class in CLASSES:
         setattr(spark._jvm, java_class, getattr(spark._jvm, java_class))
     return spark
+
+
+def _give_way(java: int, nice: int) -> None:
+    """Lowers the priority of all threads of Java, which has just started. Those to come inherit it."""
+    lowered = os.getpriority(os.PRIO_PROCESS, 0) + nice
+    done: set[int] = set()
+    # a thread that was still as before may have started another one meanwhile
+    while left := _threads_of(java) - done:
+        for thread in left:
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                os.setpriority(os.PRIO_PROCESS, thread, lowered)
+        done |= left
+
+
+def _threads_of(process: int) -> set[int]:
+    with contextlib.suppress(FileNotFoundError):  # not Linux
+        return {int(thread) for thread in os.listdir(f"/proc/{process}/task")}
+    return set()
 
 
 def spark_options(

@@ -29,8 +29,8 @@ from services.control.spark.audit.job import audit
 from services.control.spark.driver.folder import DRIVERS, DriverFolder
 from services.control.spark.driver.java import end_java, find_loss
 from services.control.spark.driver.output import RunOutput
-from services.control.spark.driver.run_lock import CheckLock, held_lock, keeper, release_locks
-from services.control.spark.driver.warm_spark import DriverSpark
+from services.control.spark.driver.run_lock import CheckLock, held_lock, release_locks
+from services.control.spark.driver.warm_spark import LOCAL_NICE, DriverSpark
 from services.control.spark.kafka.client import check_access
 from services.control.spark.lake.job import lake
 from services.control.spark.lake.maintain import maintain
@@ -45,8 +45,6 @@ PROGRAMS: dict[str, Callable[[SparkSession, RunRequest, CheckLock], Result]] = {
     "maintain": maintain,
 }
 MOST_MESSAGE = 600
-NICE = 5
-"""Priority of a driver that does all of Spark's work itself: a third of what a service beside it gets."""
 logger = logging.getLogger("driver")
 
 
@@ -64,7 +62,6 @@ def main(arguments: list[str]) -> int:
     except BatonError as error:
         return _fail(run, error)
     if first.is_local:
-        keeper()
         _give_way()
     folder = DriverFolder(Path(first.driver) if first.driver else run)
     signal.signal(signal.SIGTERM, lambda number, frame: _leave(folder))
@@ -76,14 +73,12 @@ def main(arguments: list[str]) -> int:
 
 
 def _give_way() -> None:
-    """Lets the services on this machine go first, above all while they hand over streams.
+    """Lets the services on this machine go first where Linux gives each session of processes the same share.
 
-    It counts for this thread and those that it starts, Java's among them; not for the keeper of the lock.
+    Within the session Java has a lower priority than this process (see `LOCAL_NICE`).
     """
-    os.nice(NICE)
-    # where Linux gives every session of processes the same share, niceness only counts within the session
     with contextlib.suppress(OSError):
-        Path("/proc/self/autogroup").write_text(str(NICE))
+        Path("/proc/self/autogroup").write_text(str(LOCAL_NICE))
 
 
 def _work(run: Path, folder: DriverFolder, idle_s: float) -> int:

@@ -143,11 +143,7 @@ def patience_of(request: RunRequest, place: ZooKeeperPlace) -> float:
 
 @functools.cache
 def keeper() -> asyncio.AbstractEventLoop:
-    """The loop of the thread that keeps the ZooKeeper sessions of all locks alive; started once.
-
-    Linux gives each thread its own priority. So call this before the driver lowers its own: on a busy machine
-    a thread that waits for its turn behind Java's would lose its session, and the run its lock.
-    """
+    """The loop of the thread that keeps the ZooKeeper sessions of all locks alive; started once."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="lock", daemon=True).start()
     return loop

@@ -26,6 +26,14 @@ SHARE_OF_WAITING: Final = 0.5
 """The part of its time limit that a run may wait for an executor; the rest is for its work."""
 
 
+LOCAL_NICE: Final = 5
+"""By how much a Java that does all of Spark's work itself gives way: it gets a third of what a service gets.
+
+Not so the driver's Python, which has little to do but must do it in time: its lock would be lost if one of
+its threads held the interpreter and waited for its turn behind Java's.
+"""
+
+
 class NoExecutor(SparkUnavailable):
     """The cluster has given the run no executor in time."""
 
@@ -51,6 +59,7 @@ class DriverSpark:
                 work=self._work,
                 properties=java_properties(request.kafka),
                 cluster=request.cluster,
+                nice=LOCAL_NICE if request.is_local else 0,
             )
         try:
             yield self._spark.newSession()
