@@ -179,6 +179,7 @@ def run(home: Path, sessions: int = SESSIONS, batch: int = BATCH) -> list[Row]:
         if number >= 0:
             other.append(seconds[0])
             mine.append(seconds[1])
+            print(f"round {number + 1}: {seconds[1]:.1f}, plain {seconds[0]:.1f}", flush=True)
         for folder in (lake, copy):
             shutil.rmtree(folder)
     growth = []
