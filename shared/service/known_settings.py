@@ -90,6 +90,7 @@ KNOWN = frozenset(
         "BATON_RUNS_AT_STOP",
         "BATON_RUNS_KEPT",
         "BATON_RUNS_KEPT_DAYS",
+        "BATON_RUN_LOCK_S",
         "BATON_RUN_TIMEOUT_S",
         "BATON_SCHEDULES",
         "BATON_SCHEDULE_RETRIES",

@@ -135,7 +135,8 @@ def _delete(dice: random.Random, body: bytes) -> bytes:
 
 def _repeat(dice: random.Random, body: bytes) -> bytes:
     first, end = _slice(dice, body)
-    return body[:end] + body[first:end] * dice.choice((1, 2, 50)) + body[end:]
+    part, times = body[first:end], dice.choice((1, 2, 50))
+    return body[:end] + part * min(times, MAX_BYTES // max(1, len(part)) + 1) + body[end:]
 
 
 def _cut(dice: random.Random, body: bytes) -> bytes:
