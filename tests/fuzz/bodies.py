@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import gzip
+import io
 import json
 import random
 import zlib
@@ -15,6 +16,8 @@ from typing import Any
 from backports import zstd
 
 JSON, NDJSON, TEXT = b"application/json", b"application/x-ndjson", b"text/plain"
+MAX_DECODED_BYTES = 1024 * 1024
+"""The default of BATON_MAX_REQUEST_BYTES."""
 BOMB_BYTES = 128 * 1024 * 1024
 """Far more than a run may add to its memory."""
 _BOMB_PIECE = 1024 * 1024
@@ -124,13 +127,16 @@ def encoded(body: bytes, encoding: bytes) -> bytes:
 
 
 def decoded(wire: bytes, encoding: bytes) -> bytes | None:
-    """The body that `wire` encodes, None if it is not encoded so; for small bodies only."""
+    """The body that `wire` encodes; None if it is not encoded so, or is larger than a door accepts."""
+    if not encoding:
+        return wire
+    packed = io.BytesIO(wire)
     try:
-        if encoding == b"gzip":
-            return gzip.decompress(wire)
-        return bytes(zstd.decompress(wire)) if encoding == b"zstd" else wire
+        with gzip.GzipFile(fileobj=packed) if encoding == b"gzip" else zstd.ZstdFile(packed) as file:
+            body = file.read(MAX_DECODED_BYTES + 1)
     except (OSError, EOFError, ValueError, zlib.error, zstd.ZstdError):
         return None
+    return body if len(body) <= MAX_DECODED_BYTES else None
 
 
 @functools.cache

@@ -12,9 +12,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from tests.fuzz.bodies import JSON
+from tests.fuzz.bodies import JSON, MAX_DECODED_BYTES
 from tests.fuzz.face import Face
-from tests.fuzz.posts import MAX_DECODED_BYTES, Post
+from tests.fuzz.posts import Post
 from tests.fuzz.respelling import respelled
 
 SPARE_OBJECTS = 200_000

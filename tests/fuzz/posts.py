@@ -7,15 +7,13 @@ import random
 from dataclasses import dataclass
 
 from tests.fuzz.attacks import attack_of
-from tests.fuzz.bodies import body_of, bomb, decoded, encoded
+from tests.fuzz.bodies import MAX_DECODED_BYTES, body_of, bomb, decoded, encoded
 from tests.fuzz.mutations import Header, mutated_body, mutated_headers
 from tests.unit.producer.face import TABLE
 
 DOORS = ("usual", "usual", "narrow", "guarded")
 KEY = b"open-sesame"
 """The write key of the guarded door."""
-MAX_DECODED_BYTES = 1024 * 1024
-"""The default of BATON_MAX_REQUEST_BYTES."""
 ATTACKS = 0.01
 """The share of requests that are as expensive as possible."""
 PATHS = ("/markers", "/markers", "/fragments/", "/", "/table", "/fragments/x", "/readyz", "/nothing", "/\x00")
