@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -160,9 +161,16 @@ class RunningBaton:
         tokens.write_text(f"{TOKEN} operate name=ann\n")
         return self._second_control("locked", BATON_CONTROL_TOKENS_FILE=str(tokens))
 
-    def control_without_past(self) -> contextlib.AbstractContextManager[str]:
+    @contextlib.contextmanager
+    def control_without_past(self) -> Iterator[str]:
         """A second control, whose lake and runs are empty until its jobs have run; its URL."""
-        return self._second_control("new", BATON_LAKE=str(self._home / "new-lake"))
+        more = {"BATON_LAKE": str(self._home / "new-lake"), "BATON_RUNS_AT_STOP": "end"}
+        with self._second_control("new", **more) as url:
+            yield url
+            # in order, so that its driver ends too
+            service = self.services["new"]
+            service.signal(signal.SIGTERM)
+            until(lambda: not service.is_running, service.tail)
 
     @contextlib.contextmanager
     def _second_control(self, name: str, **more: str) -> Iterator[str]:
