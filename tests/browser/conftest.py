@@ -10,6 +10,7 @@ import pytest
 from agent.tests import chromium
 from agent.tests.chromium import Browser, find_programs
 from bench.console import control
+from cli.stack.lock import jar_folder
 from tests.browser.baton import RunningBaton
 from tests.browser.page import Page
 
@@ -35,36 +36,40 @@ def baton(
         yield one
 
 
-@pytest.fixture
-def page(_browser: Browser, baton: RunningBaton) -> Iterator[Page]:
+def _tab(browser: Browser, url: str) -> Iterator[Page]:
     """A tab of the browser. In the end it must have had no complaint and asked no other host."""
-    _browser.complaints()
-    one = Page(_browser, baton.url)
+    browser.complaints()
+    one = Page(browser, url)
     yield one
     one.check()
-    _browser.close_tabs()
+    browser.close_tabs()
+
+
+@pytest.fixture
+def page(_browser: Browser, baton: RunningBaton) -> Iterator[Page]:
+    """A tab on control."""
+    yield from _tab(_browser, baton.url)
 
 
 @pytest.fixture
 def locked_page(_browser: Browser, baton: RunningBaton) -> Iterator[Page]:
     """The same, on a control that demands a token."""
     with baton.locked_control() as url:
-        _browser.complaints()
-        one = Page(_browser, url)
-        yield one
-        one.check()
-        _browser.close_tabs()
+        yield from _tab(_browser, url)
 
 
 @pytest.fixture
 def new_page(_browser: Browser, baton: RunningBaton) -> Iterator[Page]:
     """The same, on a control with an empty lake and no run."""
     with baton.control_without_past() as url:
-        _browser.complaints()
-        one = Page(_browser, url)
-        yield one
-        one.check()
-        _browser.close_tabs()
+        yield from _tab(_browser, url)
+
+
+@pytest.fixture
+def spark_jars() -> None:
+    """Skips the test where Spark's jars are missing."""
+    if not jar_folder("spark").is_dir():
+        pytest.skip("Spark's jars are not there: baton jars --with spark")
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +82,4 @@ def large() -> Iterator[str]:
 @pytest.fixture
 def map_page(_browser: Browser, large: str) -> Iterator[Page]:
     """A tab on it, with the same demands as on any other page."""
-    _browser.complaints()
-    page = Page(_browser, large)
-    yield page
-    page.check()
-    _browser.close_tabs()
+    yield from _tab(_browser, large)

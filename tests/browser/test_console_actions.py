@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from cli.stack.jars import fetch_jars
-from cli.stack.lock import jar_folder
 from tests.browser.baton import RunningBaton
 from tests.browser.page import Page
 
@@ -90,15 +88,10 @@ def test_who_paused_the_group_and_why_is_seen_on_the_first_page(page: Page) -> N
     page.until("document.querySelector('.following')?.dataset.drawn.startsWith('done')")
 
 
+@pytest.mark.usefixtures("spark_jars")
 def test_a_run_is_started_seen_and_cancelled(page: Page) -> None:
     """Its page keeps itself current, and says how it ended; the first page lists it."""
-    jars = jar_folder("spark")
-    if not jars.is_dir():
-        pytest.skip(f"Spark's jars are not there: {fetch_jars.__name__} has not run")
-    page.go("/console/actions/run?job=lake")
-    page.fill("input[name=reason]", "a test")
-    page.click("button.primary")
-    page.until("location.pathname.startsWith('/console/runs/')")
+    page.start_run("lake")
     page.until("document.querySelector('#cancel')")
     page.until("document.querySelector('.following [role=progressbar]').ariaValueText")
     page.fill("#cancel input[name=reason]", "a test")

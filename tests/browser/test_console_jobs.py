@@ -12,7 +12,6 @@ import pytest
 
 from agent.tests.pipeline import until
 from bench.simulated_runs import HOURS
-from cli.stack.lock import jar_folder
 from tests.browser.baton import RunningBaton
 from tests.browser.page import Page
 from tests.browser.past_lake import EACH
@@ -83,10 +82,9 @@ def test_the_finished_sessions_of_a_key_are_found_in_the_lake(page: Page) -> Non
     assert '"key":"visitor-3"' in page.text("[aria-label=Fragments]")
 
 
+@pytest.mark.usefixtures("spark_jars")
 def test_what_the_jobs_of_spark_find_is_what_the_console_shows(new_page: Page, baton: RunningBaton) -> None:
     """The stored sessions in the report, the audit's verdict over them, and one of them by its key."""
-    if not jar_folder("spark").is_dir():
-        pytest.skip("Spark's jars are not there: baton jars --with spark")
     before = delivered(baton)
     with baton.load():
         until(lambda: delivered(baton) > before, lambda: baton.streams())
@@ -118,10 +116,7 @@ def delivered(baton: RunningBaton) -> int:
 
 def finished(page: Page, job: str) -> str:
     """Runs a job by the console's form, and follows it to its end; what the list of runs says of it."""
-    page.go(f"/console/actions/run?job={job}")
-    page.fill("input[name=reason]", "a test")
-    page.click("button.primary")
-    page.until("location.pathname.startsWith('/console/runs/')")
+    page.start_run(job)
     page.until("['succeeded', 'failed'].includes(document.querySelector('.following').dataset.drawn)")
     assert "succeeded" in page.text(".lead"), page.text("main")
     run = page.run("return location.pathname").rpartition("/")[2]

@@ -136,7 +136,7 @@ def _delete(dice: random.Random, body: bytes) -> bytes:
 def _repeat(dice: random.Random, body: bytes) -> bytes:
     first, end = _slice(dice, body)
     part, times = body[first:end], dice.choice((1, 2, 50))
-    return body[:end] + part * min(times, MAX_BYTES // max(1, len(part)) + 1) + body[end:]
+    return body[:end] + part * _at_most(times, part) + body[end:]
 
 
 def _cut(dice: random.Random, body: bytes) -> bytes:
@@ -166,7 +166,12 @@ def _nest(dice: random.Random, body: bytes) -> bytes:
 def _multiply(dice: random.Random, body: bytes) -> bytes:
     """Repeats the whole body, up to beyond every limit."""
     times = dice.choice((2, 3, 20)) if dice.random() < 0.97 else 2_600
-    return dice.choice((b"", b"\n", b",")).join([body] * min(times, MAX_BYTES // (len(body) + 1) + 1))
+    return dice.choice((b"", b"\n", b",")).join([body] * _at_most(times, body))
+
+
+def _at_most(times: int, part: bytes) -> int:
+    """How often to repeat the part: what is beyond MAX_BYTES would be cut off anyway."""
+    return min(times, MAX_BYTES // (len(part) + 1) + 1)
 
 
 _MUTATIONS: tuple[Callable[[random.Random, bytes], bytes], ...] = (

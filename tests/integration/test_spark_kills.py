@@ -20,8 +20,6 @@ from __future__ import annotations
 
 import datetime
 import itertools
-import os
-import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +32,7 @@ from cli.stack.jars import fetch_jars
 from services.control.adapters import spark_progress
 from shared.model.names import DEFAULT_GROUP, Names
 from shared.zookeeper.connection import ZooKeeper
+from tests.e2e.fleet import new_seed
 from tests.integration.spark_kill_ground import (
     MOMENTS,
     STEP_S,
@@ -133,7 +132,7 @@ async def test_a_kill_at_any_moment_changes_nothing(
     """A killed driver's run fails, and the next does its work; other victims' runs go on."""
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     program = "maintain" if job == "rewrite" else job
-    seed = int(os.environ.get("BATON_TEST_SEED", random.SystemRandom().randrange(1_000_000)))
+    seed = new_seed()
     cluster = request.getfixturevalue("cluster") if victim == "executors" else None
     # its first answer takes a second, in which the moment would pass unseen
     monkeypatch.setattr(spark_progress, "ANSWER_TIMEOUT_S", STEP_S)

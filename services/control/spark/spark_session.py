@@ -74,8 +74,9 @@ def start_spark(
     options = spark_options(master, cluster, work, properties or {})
     conf = SparkConf().setAppName(name).setMaster(master).set("spark.jars", ",".join(found))
     conf.setAll(list(options.items()))
-    SparkContext._ensure_initialized(conf=conf)
-    _give_way(SparkContext._gateway.proc.pid, nice)
+    if nice:
+        SparkContext._ensure_initialized(conf=conf)
+        _give_way(SparkContext._gateway.proc.pid, nice)
     spark = SparkSession.builder.config(conf=conf).getOrCreate()
     # a reader of progress that gives up is no error of the run, and not worth a stack trace in its log
     log4j = spark._jvm.org.apache.logging.log4j

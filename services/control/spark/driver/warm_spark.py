@@ -24,8 +24,6 @@ from shared.errors import SparkUnavailable
 
 SHARE_OF_WAITING: Final = 0.5
 """The part of its time limit that a run may wait for an executor; the rest is for its work."""
-
-
 LOCAL_NICE: Final = 5
 """By how much a Java that does all of Spark's work itself gives way: it gets a third of what a service gets.
 

@@ -2,7 +2,7 @@
 "use strict";
 (() => {
   const { $, all, feed, icon, isPaused, readAgain, setText } = page;
-  const staleAfterMs = Number($("#live")?.dataset.staleAfterMs ?? 5000);
+  const staleAfterMs = Number($("#live").dataset.staleAfterMs);
   let heardAt = performance.now();
   let staleMs = Number($("#live")?.dataset.staleMs ?? 0);
   let waiting = null; // the newest reading while the page is paused
