@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import functools
 import graphlib
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -82,13 +83,20 @@ IMPORTED_BY = {
 """Libraries that do I/O or belong to one boundary, and the files that may import them."""
 ONLY_IN_SHARED = {"aiokafka"}
 WIRE = "shared.kafka.wire."
+VAGUE = ("Manager", "Helper", "Util", "Base", "Impl")
+
+
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    """The file's syntax tree."""
+    return ast.parse(path.read_text())
 
 
 @functools.cache
 def imports_of(path: Path) -> tuple[str, ...]:
     """Every module that the file imports, at any depth, and every name that it imports from one."""
     found: list[str] = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -97,30 +105,30 @@ def imports_of(path: Path) -> tuple[str, ...]:
 
 
 def name_of(path: Path) -> str:
-    """The file's path from the root, as a test's id."""
+    """The file's path from the root."""
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", CORE, ids=name_of)
-def test_core_decides_from_its_arguments_alone(path: Path) -> None:
-    """No clock, randomness, I/O or logging, and no built-in `hash`, which each process salts differently."""
-    own = ".".join(path.relative_to(ROOT).parts[:3])
-    pure = PURE | PURE_IN_MODEL if "model" in path.relative_to(ROOT).parts else PURE
-    foreign = [
-        name
-        for name in imports_of(path)
-        if name not in pure
-        and not name.startswith((own, "shared.model."))
-        and name.rpartition(".")[0] not in pure
-    ]
-    called = {
-        node.func.id
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    }
+def offenders(files: list[Path], faults_of: Callable[[Path], Iterable[str]]) -> dict[str, list[str]]:
+    """What breaks a rule, by file: one test lists them all, because a test for each file costs CI minutes."""
+    assert files != []
+    return {name_of(path): faults for path in files if (faults := list(faults_of(path)))}
 
-    assert foreign == []
-    assert called & SALTED == set()
+
+def test_core_decides_from_its_arguments_alone() -> None:
+    """No clock, randomness, I/O or logging, and no built-in `hash`, which each process salts differently."""
+
+    def foreign(path: Path) -> Iterable[str]:
+        own = ".".join(path.relative_to(ROOT).parts[:3])
+        pure = PURE | PURE_IN_MODEL if "model" in path.relative_to(ROOT).parts else PURE
+        for name in imports_of(path):
+            if not ({name, name.rpartition(".")[0]} & pure or name.startswith((own, "shared.model."))):
+                yield name
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in SALTED:
+                yield f"{node.func.id}()"
+
+    assert offenders(CORE, foreign) == {}
 
 
 def test_every_service_has_a_core() -> None:
@@ -134,15 +142,18 @@ def test_every_service_has_a_core() -> None:
     }
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_services_never_import_each_other_and_nothing_imports_its_users(path: Path) -> None:
+def test_services_never_import_each_other_and_nothing_imports_its_users() -> None:
     """`shared` imports no service, a service only itself, and neither imports the command line."""
-    top, second, *_ = (*path.relative_to(ROOT).parts, "")
-    allowed = {"shared": (), "services": (f"services.{second}.",), "cli": ("cli.", "services.")}[top]
-    modules = [f"{name}." for name in imports_of(path) if name.split(".")[0] in ("services", "cli")]
 
-    # `from services.control import models` names the service itself
-    assert [name for name in modules if not name.startswith(allowed)] == []
+    def upward(path: Path) -> Iterable[str]:
+        top, second, *_ = (*path.relative_to(ROOT).parts, "")
+        allowed = {"shared": (), "services": (f"services.{second}.",), "cli": ("cli.", "services.")}[top]
+        for name in imports_of(path):
+            # `from services.control import models` names the service itself
+            if name.split(".")[0] in ("services", "cli") and not f"{name}.".startswith(allowed):
+                yield name
+
+    assert offenders(SOURCES, upward) == {}
 
 
 @pytest.mark.parametrize("library", IMPORTED_BY)
@@ -159,45 +170,62 @@ def test_each_io_library_is_imported_only_in_its_few_files(library: str) -> None
     assert others == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_of_aiokafka_only_connections_and_codecs_are_used(path: Path) -> None:
+def test_of_aiokafka_only_connections_and_codecs_are_used() -> None:
     """No consumer, producer or administrator: those have connections of their own, which know no access."""
-    used = [f"{name}." for name in imports_of(path) if name.split(".")[0] == "aiokafka"]
 
-    assert [name for name in used if not name.startswith(PARTS_OF_AIOKAFKA) or "._" in name] == []
+    def other(path: Path) -> Iterable[str]:
+        for name in imports_of(path):
+            known = f"{name}.".startswith(PARTS_OF_AIOKAFKA) and "._" not in name
+            if name.split(".")[0] == "aiokafka" and not known:
+                yield name
+
+    assert offenders(SOURCES, other) == {}
 
 
-@pytest.mark.parametrize("path", [path for path in SOURCES if path.read_text()], ids=name_of)
-def test_every_file_opens_with_its_purpose(path: Path) -> None:
+def test_every_file_opens_with_its_purpose() -> None:
     """Every file that is not empty begins with a docstring."""
-    assert ast.get_docstring(ast.parse(path.read_text()))
+    files = [path for path in SOURCES if path.read_text()]
+
+    assert offenders(files, lambda path: () if ast.get_docstring(tree_of(path)) else ("no docstring",)) == {}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_names_say_what_a_class_is(path: Path) -> None:
+def test_names_say_what_a_class_is() -> None:
     """No Manager, Helper, Util, Base or Impl: anything would fit into such a class."""
-    classes = [node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
 
-    assert [name for name in classes if name.endswith(("Manager", "Helper", "Util", "Base", "Impl"))] == []
+    def vague(path: Path) -> Iterable[str]:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef) and node.name.endswith(VAGUE):
+                yield node.name
+
+    assert offenders(SOURCES, vague) == {}
 
 
-@pytest.mark.parametrize("path", SHARED, ids=name_of)
-def test_shared_files_have_at_least_two_users(path: Path) -> None:
+def test_shared_files_have_at_least_two_users() -> None:
     """A file with one user lives with that user, except where only `shared` may do what it does."""
-    imports = imports_of(path)
-    is_only_here = any(name.split(".")[0] in ONLY_IN_SHARED or name.startswith(WIRE) for name in imports)
-    needed = 1 if is_only_here else 2
 
-    assert len(users_of(module_of(path))) >= needed
+    def lonely(path: Path) -> Iterable[str]:
+        is_only_here = any(
+            name.split(".")[0] in ONLY_IN_SHARED or name.startswith(WIRE) for name in imports_of(path)
+        )
+        users = users_of(module_of(path))
+        if len(users) < (1 if is_only_here else 2):
+            yield f"used by {sorted(users)}"
+
+    assert offenders(SHARED, lonely) == {}
 
 
-@pytest.mark.parametrize("path", INNER, ids=name_of)
-def test_an_inner_folder_serves_its_room_alone(path: Path) -> None:
+def test_an_inner_folder_serves_its_room_alone() -> None:
     """Others use the room's own files; so what is in the folder can change without them."""
-    users = [other for other in SOURCES if module_of(path) in imports_of(other)]
 
-    assert users != []
-    assert [name_of(other) for other in users if not other.is_relative_to(path.parents[1])] == []
+    def strangers(path: Path) -> Iterable[str]:
+        users = [other for other in SOURCES if module_of(path) in imports_of(other)]
+        if not users:
+            yield "nobody"
+        for other in users:
+            if not other.is_relative_to(path.parents[1]):
+                yield name_of(other)
+
+    assert offenders(INNER, strangers) == {}
 
 
 @functools.cache
@@ -245,7 +273,7 @@ def test_every_client_of_kafka_gets_its_access() -> None:
     found = {
         name_of(path)
         for path in SOURCES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Attribute) and node.attr == "kafka" and ast.unparse(node.value) == "settings"
     }
 
