@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -31,7 +32,7 @@ TOP_FOLDERS = "shared|services|cli|bench|supply_chain|tests|docs"
 
 
 def name_of(path: Path) -> str:
-    """The file's path from the root, as a test's id."""
+    """The file's path from the root."""
     return str(path.relative_to(ROOT))
 
 
@@ -64,53 +65,61 @@ def test_every_range_explains_what_goes_wrong_outside_it(service: str) -> None:
     assert [row.variable for row in rows if not row.spec.doc] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_resolve(page: Path) -> None:
+def offenders(faults_of: Callable[[Path], Iterable[str]], pages: list[Path] = PAGES) -> dict[str, list[str]]:
+    """What breaks a rule, by page."""
+    return {name_of(page): faults for page in pages if (faults := list(faults_of(page)))}
+
+
+def test_links_resolve() -> None:
     """Every relative link names an existing file and, after a `#`, an existing heading."""
-    broken = []
-    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
-        if "://" in target:
-            continue
-        path, _, heading = target.partition("#")
-        found = (page.parent / path).resolve() if path else page
-        if not found.exists():
-            if str(found.relative_to(ROOT)) not in GENERATED:
-                broken.append(target)
-        elif heading and heading not in anchors_of(found):
-            broken.append(target)
 
-    assert broken == []
+    def broken(page: Path) -> Iterable[str]:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            if "://" in target:
+                continue
+            path, _, heading = target.partition("#")
+            found = (page.parent / path).resolve() if path else page
+            if not found.exists():
+                if str(found.relative_to(ROOT)) not in GENERATED:
+                    yield target
+            elif heading and heading not in anchors_of(found):
+                yield target
+
+    assert offenders(broken) == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_named_files_exist(page: Path) -> None:
+def test_named_files_exist() -> None:
     """A path in code style that begins with one of our top folders exists."""
-    named = re.findall(rf"`((?:{TOP_FOLDERS})/[\w./-]+)`", page.read_text())
-    gone = [path for path in named if path not in GENERATED and not (ROOT / path).exists()]
 
-    assert gone == []
+    def gone(page: Path) -> Iterable[str]:
+        for path in re.findall(rf"`((?:{TOP_FOLDERS})/[\w./-]+)`", page.read_text()):
+            if path not in GENERATED and not (ROOT / path).exists():
+                yield path
+
+    assert offenders(gone) == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_named_tests_exist(page: Path) -> None:
+def test_named_tests_exist() -> None:
     """Every `tests/…::name` is a test; a bare `::name` is in the file named before it."""
-    file, gone = "", []
-    for named, test in re.findall(r"`(tests/[\w/]+\.py)?(?:::(\w+))?`", page.read_text()):
-        file = named or file
-        if test and not re.search(rf"(?m)^(?:async )?def {test}\(", (ROOT / file).read_text()):
-            gone.append(f"{file}::{test}")
 
-    assert gone == []
+    def gone(page: Path) -> Iterable[str]:
+        file = ""
+        for named, test in re.findall(r"`(tests/[\w/]+\.py)?(?:::(\w+))?`", page.read_text()):
+            file = named or file
+            if test and not re.search(rf"(?m)^(?:async )?def {test}\(", (ROOT / file).read_text()):
+                yield f"{file}::{test}"
+
+    assert offenders(gone) == {}
 
 
-# the changelog is history
-@pytest.mark.parametrize(
-    "page", [*(page for page in PAGES if page.name != "CHANGELOG.md"), ROOT / "agent" / "try.js"], ids=name_of
-)
-def test_no_page_needs_kafkas_own_tools(page: Path) -> None:
-    """Baton's jars hold none of them, so a page names a command of `baton` instead."""
+def test_no_page_needs_kafkas_own_tools() -> None:
+    """Baton's jars hold none of them, so a page names a command of `baton` instead; the changelog is history."""
+    pages = [*(page for page in PAGES if page.name != "CHANGELOG.md"), ROOT / "agent" / "try.js"]
+
     # with and without `.sh`, as distributions name them
-    assert re.findall(r"\b(?:kafka|zookeeper)-[a-z-]+", page.read_text()) == []
+    found = offenders(lambda page: re.findall(r"\b(?:kafka|zookeeper)-[a-z-]+", page.read_text()), pages)
+
+    assert found == {}
 
 
 def test_every_claim_about_handovers_names_its_test() -> None:
@@ -131,14 +140,16 @@ def test_files_named_in_the_code_exist() -> None:
     assert {(where, path) for where, path in pairs if not (ROOT / path).exists()} == set()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_named_commands_exist(page: Path) -> None:
+def test_named_commands_exist() -> None:
     """`baton …` is a command of the command line, and `make …` a target of the Makefile."""
-    text = page.read_text()
     targets = set(re.findall(r"(?m)^([a-z0-9-]+):", (ROOT / "Makefile").read_text()))
 
-    assert set(re.findall(r"(?:`|\n)baton ([a-z]+)", text)) <= COMMANDS.keys()
-    assert set(re.findall(r"(?:`|\n)make ([a-z0-9-]+)", text)) <= targets
+    def unknown(page: Path) -> Iterable[str]:
+        text = page.read_text()
+        yield from set(re.findall(r"(?:`|\n)baton ([a-z]+)", text)) - COMMANDS.keys()
+        yield from set(re.findall(r"(?:`|\n)make ([a-z0-9-]+)", text)) - targets
+
+    assert offenders(unknown) == {}
 
 
 def test_documented_log_messages_are_logged() -> None:
@@ -175,12 +186,11 @@ def test_the_readmes_stream_is_a_row_of_controls_answer() -> None:
     assert row.stream == initial_table(24).stream_for(b"visitor-1")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_named_settings_exist(page: Path) -> None:
+def test_named_settings_exist() -> None:
     """Every `BATON_…` in the prose has a row on the settings page."""
     known = set(re.findall(r"(?m)^\| `([A-Z_]+)` \|", settings_page()))
 
-    assert set(re.findall(r"BATON_[A-Z_]+[A-Z]", page.read_text())) <= known
+    assert offenders(lambda page: set(re.findall(r"BATON_[A-Z_]+[A-Z]", page.read_text())) - known) == {}
 
 
 def test_the_tour_prints_what_it_says() -> None:
