@@ -113,7 +113,7 @@ def test_named_tests_exist() -> None:
 
 
 def test_no_page_needs_kafkas_own_tools() -> None:
-    """Baton's jars hold none of them, so a page names a command of `baton` instead; the changelog is history."""
+    """Baton's jars hold none of them, so pages but the changelog name a command of `baton` instead."""
     pages = [*(page for page in PAGES if page.name != "CHANGELOG.md"), ROOT / "agent" / "try.js"]
 
     # with and without `.sh`, as distributions name them
