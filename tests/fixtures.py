@@ -7,6 +7,7 @@ Tests share the servers and stay apart by `namespace`. A test that stops or paus
 from __future__ import annotations
 
 import os
+import random
 import signal
 import uuid
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import hypothesis
 import pytest
 
 from tests.effort import effort
+from tests.process_state import process_as_it_was
 from tests.servers import KafkaServer, ZooKeeperServer, temporary_home
 from tests.workers import Scheduling, rank
 
@@ -32,8 +34,11 @@ hypothesis.settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--soak` (see `make soak`) runs the long tests too."""
+    """`--soak` (see `make soak`) runs the long tests too, `--shuffle=N` all of them in another order."""
     parser.addoption("--soak", action="store_true", help="run the tests that are marked as soak")
+    parser.addoption(
+        "--shuffle", type=int, metavar="SEED", help="run files, and the tests in each, in this order"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -51,7 +56,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         long = [item for item in items if item.get_closest_marker("soak")]
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item not in long]
-    if "PYTEST_XDIST_WORKER" in os.environ:
+    if (seed := config.getoption("--shuffle")) is not None:
+        drawn = random.Random(seed)
+        drawn.shuffle(items)
+        places = {item.path: drawn.random() for item in sorted(items, key=lambda item: item.nodeid)}
+        items.sort(key=lambda item: places[item.path])
+    elif "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=rank)
 
 
@@ -59,6 +69,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     """Divides the tests among several workers."""
     return Scheduling(config, log)
+
+
+@pytest.fixture(autouse=True)
+def _process_as_it_was() -> Iterator[None]:
+    """No test leaves its process other than it found it."""
+    with process_as_it_was():
+        yield
 
 
 @pytest.fixture(scope="session")
