@@ -316,7 +316,6 @@ def test_a_turn_closes_a_bounded_number_of_sessions(record: bytes, monkeypatch: 
     monkeypatch.setattr(commits, "MAX_PENDING_BYTES", 1_000_000)
     monkeypatch.setattr(fold, "CLOSED_AT_ONCE", 4)
     monkeypatch.setattr(marker_search, "CLOSED_AT_ONCE", 4)
-    monkeypatch.setattr(commits, "CLOSED_AT_ONCE", 4)
     stream = opened(fragment(n, f"k{n}") for n in range(10))
     left: Sequence[Record] = [Rec(10, 2_000 + LONG.idle_ms * (record == b"{}"), None, record)]
     closed, waits = [0], []

@@ -7,8 +7,9 @@ import pytest
 from services.control.spark.audit.outcome import NEVER, verdict_of
 
 
+@pytest.mark.parametrize("loss", ["missing", "overdue"])
 @pytest.mark.parametrize(
-    ("delivery", "missing", "duplicates", "verdict"),
+    ("delivery", "lost", "duplicates", "verdict"),
     [
         ("exactly_once", 0, 0, "exact"),
         ("exactly_once", 1, 0, "differs"),
@@ -21,10 +22,10 @@ from services.control.spark.audit.outcome import NEVER, verdict_of
     ],
 )
 def test_a_delivery_permits_what_it_promises(
-    delivery: str, missing: int, duplicates: int, verdict: str
+    loss: str, delivery: str, lost: int, duplicates: int, verdict: str
 ) -> None:
     """Losses in `at_most_once`, repeats in `at_least_once`, neither in `exactly_once`."""
-    assert verdict_of({"judged": 5, "missing": missing, "duplicates": duplicates}, delivery) == verdict
+    assert verdict_of({"judged": 5, loss: lost, "duplicates": duplicates}, delivery) == verdict
 
 
 @pytest.mark.parametrize("name", NEVER)
