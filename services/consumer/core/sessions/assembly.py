@@ -35,8 +35,8 @@ class Assembler(Fold):
 
     `position` is the next offset to read. `replay_until`: where the replay ends; the position when there is
     nothing to replay. `parked_from`: first offset and key of each parked session, in order of the offsets;
-    some may have closed. `silent_to`: the last position at which nothing was left that silence had ended, None
-    if unknown; `is_behind`: whether `close_due` has left something.
+    some may have closed. `silent_to`: the last position at which nothing was left that silence had ended;
+    `is_behind`: whether `close_due` has left something.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Assembler(Fold):
         super().__init__(settings, w=w, a=a)
         self.position = self.replay_until = position
         self.parked_from: ParkedFrom = deque()
-        self.silent_to: int | None = None
+        self.silent_to = 0
         self.is_behind = False
 
     def __repr__(self) -> str:

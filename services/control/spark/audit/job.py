@@ -224,8 +224,8 @@ def _given(sources: _Sources) -> dict[int, Given]:
 
 
 def _silent_to(head: Head) -> int:
-    """0 if the head does not say: then nothing is overdue."""
-    return 0 if head.silent_to is None else max(head.silent_to, head.position - UNDER_WAY_RECORDS)
+    """0 if the head is of a version that did not say: then nothing is overdue."""
+    return head.silent_to and max(head.silent_to, head.position - UNDER_WAY_RECORDS)
 
 
 def _judges(spark: SparkSession, logs: Source) -> int:

@@ -41,7 +41,7 @@ class World:
     """Logs by stream, what the sessions topic holds (its only partition), and what the table holds.
 
     A row of the table has its place in the topic and the record. `ends`: by value, what ended each session.
-    `batch`: records of a batch that is read.
+    `start`: what retention has left of the logs. `batch`: records of a batch that is read.
     """
 
     logs: list[list[Record]]
@@ -52,6 +52,7 @@ class World:
     owners: Sequence[int] = ()
     position: int = LAST
     silent_to: int | None = None
+    start: int = 0
     table_position: int | None = None
     batch: int = 9
 
@@ -100,7 +101,8 @@ class World:
         return sums, sorted((row["kind"], row["key"]) for row in verdicts if row["id"] is not None)
 
     def _fragment_rows(self, stream: int, log: Sequence[Record]) -> list[Any]:
-        records = [(stream, one.offset, one.timestamp, one.key, one.value) for one in log]
+        left = log[self.start :]
+        records = [(stream, one.offset, one.timestamp, one.key, one.value) for one in left]
         batches = self._batches(records, ("stream", "offset", "appended", "key", "value"))
         places = {stream: self._given.places}
         return _rows(read_fragment_rows(batches, self.settings.future_ms, lambda *_: True, 1, places))
@@ -108,7 +110,7 @@ class World:
     @property
     def _given(self) -> Given:
         silent_to = self.position if self.silent_to is None else self.silent_to
-        return Given(position=self.position, silent_to=silent_to)
+        return Given(position=self.position, silent_to=silent_to, start=self.start)
 
     def _delivered_rows(self) -> list[Any]:
         records = [(0, offset, key, value) for offset, (key, value) in enumerate(self.topic)]
