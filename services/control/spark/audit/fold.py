@@ -141,9 +141,7 @@ class KeyFold:
         # with a higher W in the removed part, less time passed after the session
         least = self._cut.w_most if surely and self._cut is not None else -1
         passed = max(late.w, least) - max(session.w, least)
-        return (
-            passed > settings.gap_ms + settings.lateness_ms or late.a - session.last_a > settings.idle_ms
-        )
+        return passed > settings.gap_ms + settings.lateness_ms or late.a - session.last_a > settings.idle_ms
 
     def is_unsure(self, offset: int) -> bool:
         """Whether a session that begins at `offset` cannot be judged."""

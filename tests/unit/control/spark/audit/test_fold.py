@@ -272,9 +272,7 @@ def assert_same_sessions(records: Sequence[Record]) -> None:
         for key, s, is_open in ours
         if not is_open
     )
-    assert still_open == sorted(
-        (key, s.first_offset, len(s.digests)) for key, s, is_open in ours if is_open
-    )
+    assert still_open == sorted((key, s.first_offset, len(s.digests)) for key, s, is_open in ours if is_open)
 
 
 def _fold_log(records: Sequence[Record]) -> list[tuple[str, Expected, bool]]:
