@@ -111,11 +111,8 @@ def _sentence(run: Run, result: Mapping[str, Any], now_ms: int) -> str:
         "found every one delivered, once, byte for byte" if is_exact else "compared them with those delivered"
     )
     waiting = result.get("open", 0)
-    rest = (
-        f" {plural(waiting, 'is', 'are')} open{' and not due' if OVERDUE in result else ''}."
-        if waiting
-        else ""
-    )
+    due = " and not due" if OVERDUE in result else ""
+    rest = f" {plural(waiting, 'is', 'are')} open{due}." if waiting else ""
     return (
         f"The audit of {clock(run.started_at, now_ms)} recomputed {plural(judged, 'session')} from "
         f"{plural(fragments, 'fragment')} in the log and {found}.{rest}"

@@ -55,8 +55,8 @@ RECORDS_PER_JUDGE = 250_000
 MOST_JUDGES = 40
 """A long log gets no more than these: each has a copy of all markers."""
 UNDER_WAY_RECORDS = 100_000
-"""An owner delivers what silence has ended before it folds on, so `silent_to` is a few batches of 2,000 records
-below the position at most, owners that die meanwhile included. One that is further below is not believed."""
+"""`silent_to` is a few batches of 2,000 records below the position at most, also where owners die amid parts:
+what silence has ended goes before what follows in the log. If it is further below, it is not believed."""
 FINDINGS = ("missing", "overdue", *NEVER)
 COUNTED = ("judged", "delivered", "expected", "duplicates", "not_judged", "under_way", "open")
 TOPIC = "the sessions topic"

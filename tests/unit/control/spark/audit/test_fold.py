@@ -170,7 +170,7 @@ def test_a_repeat_never_meets_a_limit_and_is_known_after_it() -> None:
 def test_silence_makes_an_open_session_due(
     cut: Cut | None, w: int, a: int, is_due: bool, is_surely_due: bool
 ) -> None:
-    """A session ends once W or A is far enough ahead of it; not surely where W may have been higher before."""
+    """A session ends once W or A is far enough ahead; not surely if W may have been higher before."""
     key = KeyFold(SMALL, Markers(), cut)
     key.feed(line(0, 1000))
 

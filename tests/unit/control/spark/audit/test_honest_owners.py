@@ -57,7 +57,8 @@ class Audited(Store):
 
 def in_order_of_append(log: list[Rec]) -> list[Rec]:
     """The log with append times that do not fall: the audit of a log that is cut relies on that."""
-    return [replace(one, timestamp=a) for one, a in zip(log, accumulate((r.timestamp for r in log), max))]
+    times = accumulate((one.timestamp for one in log), max)
+    return [replace(one, timestamp=a) for one, a in zip(log, times, strict=True)]
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
