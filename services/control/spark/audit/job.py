@@ -224,7 +224,12 @@ def _given(sources: _Sources) -> dict[int, Given]:
 
 
 def _silent_to(head: Head) -> int:
-    """0 if the head is of a version that did not say: then nothing is overdue."""
+    """Where all that silence had ended must be delivered; 0 if the head is of a version that did not say.
+
+    >>> said = [0, 7, 499_000, 500_000]
+    >>> [_silent_to(Head(epoch=1, seq=1, position=500_000, safe_offset=0, silent_to=one)) for one in said]
+    [0, 400000, 499000, 500000]
+    """
     return head.silent_to and max(head.silent_to, head.position - UNDER_WAY_RECORDS)
 
 
