@@ -186,7 +186,7 @@ class KeyVerdict:
             kind, why = "overdue", f"ended by silence below the position {facts.position}"
         elif self._fold.is_due(session, facts.committed):
             tally.not_judged += 1
-            tally.under_way += 1
+            tally.under_way += self._fold.is_due(session, facts.committed, surely=True)
             return []
         else:
             tally.open += 1
