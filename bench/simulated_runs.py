@@ -114,6 +114,7 @@ AUDIT = {
     "delivery": "exactly_once",
     "judged": 1_842_310,
     "missing": 0,
+    "overdue": 0,
     "extra": 0,
     "different": 0,
     "open": 23_871,

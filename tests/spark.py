@@ -141,11 +141,20 @@ class Pipeline:
                 await producer.send_and_wait(topic, value, key=key, partition=0)
             await producer.abort_transaction()
 
-    async def commit(self, positions: Mapping[int, int], log: int = 0) -> None:
-        """Commits a head per stream, as its owner does."""
+    async def commit(
+        self, positions: Mapping[int, int], log: int = 0, silent_to: Mapping[int, int] | None = None
+    ) -> None:
+        """Commits a head per stream, as its owner does; `silent_to`: of streams that silence is behind in."""
         async with self._producer(transactional_id=f"{self.namespace}.test") as producer:
             for stream, position in positions.items():
-                head = Head(epoch=1, seq=1, position=position, safe_offset=position, log=log)
+                head = Head(
+                    epoch=1,
+                    seq=1,
+                    position=position,
+                    safe_offset=position,
+                    log=log,
+                    silent_to=(silent_to or {}).get(stream, position),
+                )
                 where = TopicPartition(self.names.fragments(stream), 0)
                 async with producer.transaction():
                     await producer.send_offsets_to_transaction(

@@ -31,8 +31,8 @@ from cli.terminal.output import Columns, print_json, print_table, time_text
 DIFFERENCES = ("missing", "extra", "different")
 """Counts of an audit that the message about differences always names."""
 MORE_DIFFERENCES = (
-    *("misrouted", "split_keys", "lake_missing", "lake_extra", "lake_different", "lake_duplicated"),
-    "duplicates",
+    *("overdue", "misrouted", "split_keys"),
+    *("lake_missing", "lake_extra", "lake_different", "lake_duplicated", "duplicates"),
 )
 """Counts that it names unless they are 0."""
 RUN_COLUMNS: Columns = {

@@ -126,7 +126,8 @@ def print_reports(result: Mapping[str, Any]) -> None:
 def print_audit(result: Mapping[str, Any]) -> None:
     """Prints the audit's numbers and its verdict on one line, and its examples if it has any."""
     click.echo(
-        f"audit: missing {result['missing']}, extra {result['extra']}, different {result['different']}"
+        f"audit: missing {result['missing']}, overdue {result['overdue']}, extra {result['extra']}"
+        f", different {result['different']}"
         f" ({result['judged']:,} sessions judged, recomputed in Spark from {result['fragments']:,} fragments)"
         f": {result['verdict']}"
     )

@@ -49,6 +49,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
     `appended`: append time (ms) of the record before the position, -1 if unknown; a log with another one
     there is another log. `log`: number of the stream's log, 0 for the first (see `session_id`). `oldest`:
     the lowest first offset of the sessions that are open, parked or not; -1 if none is, None if unknown.
+    `silent_to`: all sessions that silence had ended at this position are delivered; below `position` while
+    what it has ended since is committed in parts.
     Heads of versions that did not know one of these fields have its default.
     """
 
@@ -63,6 +65,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
     appended: int = NOTHING
     log: int = 0
     oldest: int | None = None
+    silent_to: int = 0
     counts: Counts = Counts()
 
     def metadata(self) -> str:
@@ -84,6 +87,7 @@ class _Metadata(msgspec.Struct, kw_only=True, omit_defaults=True, rename=_KEYS |
     appended: int = NOTHING
     log: int = 0
     oldest: int | None = None
+    silent_to: int = 0
     counts: Counts = Counts()
 
 

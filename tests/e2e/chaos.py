@@ -189,11 +189,12 @@ class Run:
             await until(has_ended, lambda: f"{run}", AUDIT_TIMEOUT_S)
         assert run["state"] == "succeeded", run
         result = run["result"]
-        names = ("missing", "extra", "different", "judged", "delivered", "open", "not_judged")
+        faults = ("missing", "overdue", "extra", "different")
+        names = (*faults, "judged", "delivered", "open", "not_judged")
         found = {name: result[name] for name in names}
         self.report(f"audit: {found}")
         self.found["audit"] = ", ".join(f"{number} {name}" for name, number in found.items())
-        is_right = not any(found[name] for name in ("missing", "extra", "different", "open", "not_judged"))
+        is_right = not any(found[name] for name in (*faults, "open", "not_judged"))
         return [] if is_right and found["judged"] == found["delivered"] > 0 else [f"audit: {result}"]
 
     def summary(self) -> str:

@@ -243,10 +243,12 @@ class InMemoryLog:
             self.wrong.append(f"stream {stream}: both {writer} and {process} committed in epoch {head.epoch}")
         if head.epoch < before.epoch or head.seq != before.seq + 1:
             self.wrong.append(f"stream {stream}: {head} follows {before}")
-        if head.safe_offset < before.safe_offset or head.position < before.position:
+        if any(
+            getattr(head, name) < getattr(before, name) for name in ("safe_offset", "position", "silent_to")
+        ):
             self.wrong.append(f"stream {stream}: {head} falls behind {before}")
         end = stored.end if stored.whole is None else stored.first + len(stored.whole)
-        if not head.safe_offset <= head.position <= end:
+        if not max(head.safe_offset, head.silent_to) <= head.position <= end:
             self.wrong.append(f"stream {stream}: {head}, but the log ends at {stored.end}")
 
 

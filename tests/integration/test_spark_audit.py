@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MINUTE = 60_000
-FAULTS = ("missing", "extra", "different", "duplicates", "misrouted", "split_keys")
+FAULTS = ("missing", "overdue", "extra", "different", "duplicates", "misrouted", "split_keys")
 FAULTS_OF_TABLE = ("lake_missing", "lake_extra", "lake_different", "lake_duplicated")
 TABLE_SCHEMA = (
     "id string, `group` string, key string, reason string, stream long, epoch long, first_offset long, "
@@ -177,10 +177,14 @@ async def test_every_planted_fault_is_found(
     spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
 ) -> None:
     """A session lost, doubled, with a changed byte or a shifted boundary, in a wrong stream, invented; a key
-    in a wrong stream.
+    in a wrong stream. A session that silence has ended withheld, unless its owner is still on the way to it.
     """
     pipeline = Pipeline(kafka=kafka, namespace=namespace, streams=2)
     await pipeline.create()
+    silent, slow = [f"still{n}" for n in range(4)], [f"quiet{n}" for n in range(3)]
+    assert {initial_table(2).stream_for(key.encode()) for key in silent} == {0}
+    assert {initial_table(2).stream_for(key.encode()) for key in slow} == {1}
+    await pipeline.send([fragment(key, 1_700_000_000_000 - 36 * MINUTE) for key in (*silent, *slow)])
     await pipeline.send(
         [fragment(f"k{n % 8}", 1_700_000_000_000 + n, data=n, end=n >= 24) for n in range(32)]
     )
@@ -199,9 +203,10 @@ async def test_every_planted_fault_is_found(
         # a sound delivery: epoch and closing time depend on who closed the session, and when
         ("k7", [_with(honest["k7"], epoch=9, closed_at=1)]),
         *((session.key, [value]) for session, value in sessions if session.key == "astray"),
+        ("still0", [honest["still0"]]),
     ]
     await pipeline.deliver([(key.encode(), value) for key, values in planted for value in values])
-    await pipeline.commit(positions)
+    await pipeline.commit(positions, silent_to={1: 0})
 
     result = await asyncio.to_thread(audit, spark, pipeline.request("audit", tmp_path))
 
@@ -210,9 +215,13 @@ async def test_every_planted_fault_is_found(
         *(("different", "k2"), ("different", "k3")),
         *(("extra", ""), ("extra", "k1"), ("extra", "k4"), ("extra", "k5")),
         *(("misrouted", "astray"), ("missing", "k0"), ("missing", "k4")),
+        *(("overdue", key) for key in silent[1:]),
     ]
-    assert found_in(result) == {"missing": 2, "extra": 4, "different": 2, "misrouted": 2}
+    faults = {"missing": 2, "overdue": 3, "extra": 4, "different": 2, "misrouted": 2}
+    assert found_in(result) == faults
     assert result["verdict"] == "differs"
+    assert result["not_judged"] == result["under_way"] == len(slow)
+    assert [one["what"] for one in result["left_out"]] == ["lake", "sessions that silence has ended"]
 
 
 async def test_a_stream_that_was_started_over_is_judged_by_its_present_log(

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import DecodeError
 
+from services.consumer.core.commits.checkpoint import new_stream
 from shared.model.sessions import parse_session
 from tests.fakes.log import StoredStream
 from tests.reference import delivered_row, fold_eagerly
@@ -56,12 +57,13 @@ def shares(world: World) -> list[list[int]]:
 
 
 def is_quiet(world: World) -> bool:
-    """Whether the group is shared out and all is committed, up to the end of each log that is whole."""
-    return is_shared_out(world) and all(
-        (stored.head.position if stored.head is not None else 0) == stored.end
-        for stored in _stored(world)
-        if stored.whole is None
-    )
+    """Whether the group is shared out and all is committed, up to the end of each log that is whole, and with
+    what silence has ended.
+    """
+    heads = [
+        (stored.head or new_stream().head, stored.end) for stored in _stored(world) if stored.whole is None
+    ]
+    return is_shared_out(world) and all(head.position == head.silent_to == end for head, end in heads)
 
 
 def is_shared_out(world: World) -> bool:

@@ -123,6 +123,7 @@ _READ_FROM: Final[Mapping[str, str]] = {
 _OTHER_REFUSAL: Final = "The sender has to change its requests: docs/protocol.md says what each answer means."
 _KINDS_OF_DIFFERENCE: Final[Mapping[str, tuple[str, str]]] = {
     "missing": ("session is missing", "sessions are missing"),
+    "overdue": ("session is overdue", "sessions are overdue"),
     "duplicates": ("session was delivered twice", "sessions were delivered twice"),
     "extra": ("session should not exist", "sessions should not exist"),
     "different": ("session differs", "sessions differ"),

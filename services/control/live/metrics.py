@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from services.control.core.freshness import FreshnessRow, loss_in_s
-from services.control.core.last_runs import LastAudit
+from services.control.core.last_runs import DIFFERENCES, LastAudit
 from services.control.core.schedules import ScheduleRow
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
@@ -118,10 +118,17 @@ class _JobMetrics(Collector):
             "1 for the verdict of the group's last audit: sound, unsound, or empty (it judged nothing)",
             labels=["group", "verdict"],
         )
+        found = GaugeMetricFamily(
+            "baton_last_audit_differences",
+            "What the group's last audit found, by kind",
+            labels=["group", "kind"],
+        )
         for group, audit in self._audits().items():
             for is_sound, verdict in VERDICTS.items():
                 verdicts.add_metric([group, verdict], audit.is_sound is is_sound)
-        yield from (failures, succeeded, periods, verdicts)
+            for kind in DIFFERENCES:
+                found.add_metric([group, kind], audit.differences.get(kind, 0))
+        yield from (failures, succeeded, periods, verdicts, found)
 
 
 def _records(row: FreshnessRow) -> float:

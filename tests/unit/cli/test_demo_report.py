@@ -47,9 +47,10 @@ def test_ownership_is_printed_by_owner(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_an_audit_with_a_difference_shows_its_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    """The three counts come first, then the verdict, the table, what was left out, and the examples."""
+    """The counts of sessions come first, then the verdict, the table, what was left out, and the examples."""
     example = {"kind": "missing", "id": "x", "stream": 3, "key": "h1", "detail": "offsets 0 … 4"}
-    result: dict[str, Any] = {"missing": 1, "extra": 0, "different": 0, "judged": 9, "fragments": 40}
+    result: dict[str, Any] = {"missing": 1, "overdue": 8, "extra": 0, "different": 0}
+    result |= {"judged": 9, "fragments": 40}
     result |= {"misrouted": 2, "lake_missing": 3, "lake_extra": 4, "lake_different": 5, "lake_duplicated": 6}
     result |= {"lake_judged": 7, "verdict": "differs", "examples": [example]}
     result |= {"left_out": [{"what": "routing", "why": "control has read no stream table"}]}
@@ -58,7 +59,7 @@ def test_an_audit_with_a_difference_shows_its_examples(capsys: pytest.CaptureFix
 
     out = capsys.readouterr().out
     first, second, third, *_ = out.splitlines()
-    assert first.startswith("audit: missing 1, extra 0, different 0 (9 sessions judged")
+    assert first.startswith("audit: missing 1, overdue 8, extra 0, different 0 (9 sessions judged")
     assert first.endswith(": differs")
     assert second == (
         "  routing: 2 fragments in a wrong stream;"

@@ -87,6 +87,7 @@ def test_an_audit_with_differences_is_not_a_success(extra: int, code: int) -> No
         ("nothing judged", {}, 1, "the audit judged nothing"),
         ("differs", {"lake_missing": 2}, 1, "missing 0, extra 0, different 0, lake_missing 2"),
         ("differs", {"missing": 3}, 1, "missing 3, extra 0, different 0"),
+        ("differs", {"overdue": 4}, 1, "missing 0, extra 0, different 0, overdue 4"),
         ("a word of a later version", {}, 1, "the audit found differences"),
     ],
 )

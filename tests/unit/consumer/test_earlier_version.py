@@ -48,9 +48,10 @@ def loaded(head: Head, records: list[tuple[int, bytes]]) -> dict[str, Any]:
 
 
 def written_earlier(state: dict[str, Any], records: int) -> dict[str, Any]:
-    """The state after that many checkpoint records of that version, which lack a head's `oldest`."""
+    """The state after that many checkpoint records of that version, which lack some of a head's fields."""
     written, whole = state["writer"]
-    return state | {"writer": (written - records * len(msgspec.msgpack.encode({"oldest": 0})[1:]), whole)}
+    lacking = len(msgspec.msgpack.encode({"oldest": 0, "silent_to": 0})[1:])
+    return state | {"writer": (written - records * lacking, whole)}
 
 
 def test_a_stream_arrives_from_a_member_of_an_earlier_version() -> None:
@@ -68,7 +69,7 @@ def test_a_stream_arrives_from_a_member_of_an_earlier_version() -> None:
     (hint,) = world.hint_store.take(STREAM)
     assert (hint.why, offer.left, offer.within_ms) == ("a reason", 1, 0)
     expected = state_of(world.donor.stream)
-    expected["head"] = msgspec.structs.replace(expected["head"], oldest=None)
+    expected["head"] = msgspec.structs.replace(expected["head"], oldest=None, silent_to=0)
     assert state_of(hint.state) == written_earlier(expected, 1)
 
 
@@ -97,8 +98,8 @@ def test_a_checkpoint_of_an_earlier_version_is_read() -> None:
     head = parse_head(owner.stream.head.safe_offset, CAPTURED["head"])
     found = [(int(offset), base64.b64decode(raw)) for offset, raw in CAPTURED["checkpoint"].items()]
 
-    # that version did not write `oldest`
+    # that version did not write `oldest` and `silent_to`
     assert (head.oldest, owner.stream.head.oldest) == (None, 30)
-    assert head == msgspec.structs.replace(owner.stream.head, oldest=None)
+    assert head == msgspec.structs.replace(owner.stream.head, oldest=None, silent_to=0)
     own = [pair for pair in records if pair[0] >= head.checkpoint_from]
     assert loaded(head, found) == written_earlier(loaded(head, own), len(own))

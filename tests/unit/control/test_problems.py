@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from services.control.core.freshness import FreshnessRow
-from services.control.core.last_runs import LastAudit, failed_last, last_audit, last_audit_run
+from services.control.core.last_runs import DIFFERENCES, LastAudit, failed_last, last_audit, last_audit_run
 from services.control.core.lookup import COUNTED, LEAST_JUDGED, HotKey
 from services.control.core.observed import Answers, Observed
 from services.control.core.problems import (
@@ -30,6 +30,7 @@ from services.control.live.metrics import VERDICTS, registry_for
 from services.control.live.problems import Problems
 from shared.model.names import DEFAULT_GROUP
 from shared.model.rejects import FRAGMENT_REASONS
+from tests.unit.control.console.runs_desk import Runs
 from tests.unit.control.looked_up import InMemoryRecords
 from tests.unit.control.sources import MAIL, small_baton
 from tests.unit.control.test_app import InMemoryRunner
@@ -414,7 +415,7 @@ def test_only_the_last_run_of_a_job_counts() -> None:
     [
         ({"verdict": "exact", "judged": 5, "missing": 0}, True, {}),
         ({"verdict": "within the promise of at_least_once", "duplicates": 2}, True, {"duplicates": 2}),
-        ({"verdict": "differs", "missing": 3}, False, {"missing": 3}),
+        ({"verdict": "differs", "missing": 3, "overdue": 2}, False, {"missing": 3, "overdue": 2}),
         ({"verdict": "nothing judged"}, None, {}),
         ({}, None, {}),
     ],
@@ -496,3 +497,24 @@ async def test_what_the_last_audit_says_can_be_an_alarm() -> None:
         verdict: registry.get_sample_value("baton_last_audit", {"group": DEFAULT_GROUP, "verdict": verdict})
         for verdict in VERDICTS.values()
     } == {"sound": 0, "unsound": 0, "empty": 1}
+
+
+async def test_what_the_last_audit_found_is_counted_by_kind() -> None:
+    """In `GET /problems`, in words, and in `/metrics`, where a kind that was not found has 0."""
+    runner, view = Runs(), small_baton().view()
+    await view.step()
+    problems = Problems(view, runner, list)
+    registry = registry_for(view, runner, EventFeed(), audits=problems.audits)
+    runner.add("audit", "succeeded", {"verdict": "differs", "judged": 9, "overdue": 3})
+
+    problems.step()
+
+    assert {
+        kind: registry.get_sample_value(
+            "baton_last_audit_differences", {"group": DEFAULT_GROUP, "kind": kind}
+        )
+        for kind in DIFFERENCES
+    } == dict.fromkeys(DIFFERENCES, 0) | {"overdue": 3}
+    assert "The last audit is not sound: 3 sessions are overdue." in [
+        problem.what for problem in problems.of_group(DEFAULT_GROUP).problems
+    ]

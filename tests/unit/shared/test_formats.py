@@ -20,12 +20,12 @@ numbers = st.integers(0, BIG)
 
 
 @given(
-    values=st.lists(numbers, min_size=8, max_size=8),
+    values=st.lists(numbers, min_size=9, max_size=9),
     counts=st.lists(numbers, min_size=10, max_size=10),
 )
 def test_a_head_is_read_as_it_was_committed_and_fits_kafka(values: list[int], counts: list[int]) -> None:
     """Kafka accepts at most 4,096 bytes of offset metadata."""
-    epoch, seq, w, a, ck, last, safe, oldest = values
+    epoch, seq, w, a, ck, last, safe, oldest, silent_to = values
     head = Head(
         epoch=epoch,
         seq=seq,
@@ -36,6 +36,7 @@ def test_a_head_is_read_as_it_was_committed_and_fits_kafka(values: list[int], co
         checkpoint_from=ck,
         newest=last,
         oldest=oldest,
+        silent_to=silent_to,
         counts=Counts(**dict(zip(Counts.__struct_fields__, counts, strict=True))),
     )
 

@@ -73,6 +73,7 @@ def restored(checkpoint: Checkpoint, settings: GroupSettings) -> Assembler:
         state_bytes=checkpoint.parked_bytes,
         position=head.position,
     )
+    found.silent_to = head.silent_to
     if checkpoint.is_start:  # the first commit must store it
         found.covered.take_over(checkpoint.covered, ())
     return found

@@ -23,7 +23,6 @@ from services.consumer.core.commits.read_marks import ReadMarks
 from services.consumer.core.commits.ticks import Ticks
 from services.consumer.core.commits.turn import RENEW_S, Effect, Start, StreamLimits, Tick, Turn, rest_s
 from services.consumer.core.commits.writer import CheckpointWriter
-from services.consumer.core.sessions.marker_search import CLOSED_AT_ONCE
 from services.consumer.core.sessions.record import Record
 from services.consumer.core.sessions.state import Closed
 from shared.errors import InvariantBroken
@@ -119,7 +118,7 @@ class Stream(StreamFigures):
         self._add_pending(closed)
         effects: list[Effect] = []
         # more work waits, though nothing needs to be read for it: come back at once
-        has_more = left or self._is_full or len(closed) >= CLOSED_AT_ONCE
+        has_more = left or self._is_full or self.assembler.is_behind
         is_waiting = bool(self.open_sessions) or self.has_changes or self.is_replaying
         wait_s = 0.0 if has_more else rest_s(is_waiting=is_waiting)
         if commit_s is not None and self._is_commit_due(now_s, commit_s):
@@ -136,10 +135,11 @@ class Stream(StreamFigures):
     def fold(self, records: Sequence[Record], now_s: float) -> Sequence[Record]:
         """Folds the records, which follow the position in offset order, and decides nothing.
 
-        Returns those that it did not fold to their end, because too much waits for a commit.
+        Returns those that it did not fold to their end, because too much waits for a commit, or because
+        silence has more to close first: so what it has ended is never further behind than one batch.
         """
-        if not records:
-            return ()
+        if not records or self.assembler.is_behind:
+            return records
         if records[0].offset < self.position:  # folding it again would count it twice
             raise InvariantBroken(f"offset {records[0].offset} read again: {self!r}")
         if records[0].offset > self.position:  # the log has no gaps except those of retention
@@ -282,6 +282,7 @@ class Stream(StreamFigures):
             appended=self.last_record.appended_before(state.position),
             log=self.head.log,
             oldest=state.find_oldest(first),
+            silent_to=state.silent_to,
             counts=self.counts,
         )
         changed = state.covered.take_changes(safe_offset, a)

@@ -35,7 +35,8 @@ class Assembler(Fold):
 
     `position` is the next offset to read. `replay_until`: where the replay ends; the position when there is
     nothing to replay. `parked_from`: first offset and key of each parked session, in order of the offsets;
-    some may have closed.
+    some may have closed. `silent_to`: the last position at which nothing was left that silence had ended;
+    `is_behind`: whether `close_due` has left something.
     """
 
     def __init__(
@@ -44,6 +45,8 @@ class Assembler(Fold):
         super().__init__(settings, w=w, a=a)
         self.position = self.replay_until = position
         self.parked_from: ParkedFrom = deque()
+        self.silent_to = 0
+        self.is_behind = False
 
     def __repr__(self) -> str:
         return (
@@ -156,7 +159,14 @@ class Assembler(Fold):
         """Closes sessions that silence has ended, as far as there is room; none while replaying, or while a
         marker is searching them.
         """
-        return [] if self.is_replaying or self._marker is not None else self.close_silent(self.position)
+        if self.is_replaying or self._marker is not None:
+            return []
+        closed = self.close_silent(self.position)
+        oldest = self.open.oldest() if closed or self.room <= 0 else None
+        self.is_behind = oldest is not None and self._is_silent(oldest)
+        if not self.is_behind:
+            self.silent_to = self.position
+        return closed
 
     def unpin(self, sessions: Iterable[OpenSession]) -> None:
         """Notes that a commit parks these sessions, so that no replay needs to rebuild them."""

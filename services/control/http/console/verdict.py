@@ -16,8 +16,13 @@ DELIVERY: Final = {
 }
 WHOLE: Final = "everything"
 """`part` of an audit that judged all that there is."""
+OVERDUE: Final = "overdue"
+"""Audits of earlier versions did not look for it."""
+_SHOWN: Final = ("missing", OVERDUE, "extra", "different")
+"""The differences that are shown if there are none, too."""
 _FINDINGS: Final = {
     "missing": ("session is missing", "sessions are missing"),
+    OVERDUE: ("session is overdue", "sessions are overdue"),
     "extra": ("session is extra", "sessions are extra"),
     "different": ("session is different", "sessions are different"),
     "duplicates": ("session came again", "sessions came again"),
@@ -62,7 +67,7 @@ def verdict_of(run: Run, result: Mapping[str, Any], now_ms: int) -> Verdict:
         delivery=delivery,
         took=span(run.ended_at - run.started_at) if run.ended_at is not None else "",
         scope=_scope(result),
-        numbers=[(result.get(name, 0), name) for name in ("missing", "extra", "different")],
+        numbers=[(result.get(name, 0), name) for name in _SHOWN if name != OVERDUE or name in result],
         limits=_limits(result),
         examples=result.get("examples", ()),
     )
@@ -106,7 +111,8 @@ def _sentence(run: Run, result: Mapping[str, Any], now_ms: int) -> str:
         "found every one delivered, once, byte for byte" if is_exact else "compared them with those delivered"
     )
     waiting = result.get("open", 0)
-    rest = f" {plural(waiting, 'is', 'are')} open and not due." if waiting else ""
+    due = " and not due" if OVERDUE in result else ""
+    rest = f" {plural(waiting, 'is', 'are')} open{due}." if waiting else ""
     return (
         f"The audit of {clock(run.started_at, now_ms)} recomputed {plural(judged, 'session')} from "
         f"{plural(fragments, 'fragment')} in the log and {found}.{rest}"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from services.control.spark.audit.fold import Cut
+from services.control.spark.audit.fold import NOT_LATE, Cut, Late
 from services.control.spark.audit.markers import Mark, Markers
 from services.control.spark.audit.verdict import ALL_REMOVED, NOTHING_REMOVED, StreamFacts
 
@@ -18,8 +18,8 @@ from services.control.spark.audit.verdict import ALL_REMOVED, NOTHING_REMOVED, S
 class LogFacts(NamedTuple):
     """One stream's log as it was read: `first` its first offset, `gap` the first offset after a gap, or -1.
 
-    `first_a`: A at the first record. `w`, `a`: at the end. `marks`: (offset, time) of its markers. `counts`:
-    records by kind, and `bytes` of fragments.
+    `first_a`: A at the first record. `w`, `a`: at the end; `at_places`: just before `Given.places`, in their
+    order. `marks`: (offset, time) of its markers. `counts`: records by kind, and `bytes` of fragments.
     """
 
     stream: int
@@ -28,6 +28,7 @@ class LogFacts(NamedTuple):
     first_a: int
     w: int
     a: int
+    at_places: Sequence[tuple[int, int]]
     marks: Sequence[tuple[int, int]]
     counts: Mapping[str, int]
 
@@ -48,13 +49,20 @@ class TopicFacts(NamedTuple):
 class Given:
     """What is known about a stream before it is read, from its head and Kafka.
 
-    `start`: where the reading begins. `head_w`: W at an offset at or above `start`, or None.
+    `start`: where the reading begins. `head_w`: W at an offset at or above `start`, or None. `silent_to`: at
+    most `position`; whatever silence had ended there is delivered.
     """
 
     position: int = 0
     log: int = 0
     start: int = 0
     head_w: int | None = None
+    silent_to: int = 0
+
+    @property
+    def places(self) -> tuple[int, int]:
+        """Where the judgement must know how late it was."""
+        return self.silent_to, self.position
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,6 +81,7 @@ class Facts:
         for stream, known in given.items():
             log = self.logs.get(stream)
             until = NOTHING_REMOVED if topic_is_whole else removed.get(stream, ALL_REMOVED)
+            silent, committed = [Late(*late) for late in log.at_places] if log else (NOT_LATE, NOT_LATE)
             found[stream] = StreamFacts(
                 stream=stream,
                 position=known.position,
@@ -80,8 +89,9 @@ class Facts:
                 start=known.start,
                 markers=Markers(Mark(*mark) for mark in log.marks) if log else Markers(),
                 cut=_cut(known, log.first_a, future_ms) if log and known.start > 0 else None,
-                w=log.w if log else -1,
-                a=log.a if log else -1,
+                silent=silent,
+                committed=committed,
+                end=Late(log.w, log.a) if log else NOT_LATE,
                 removed_until=until,
             )
         return found

@@ -49,15 +49,25 @@ class Cut(NamedTuple):
     w_most: int
 
 
+class Late(NamedTuple):
+    """How late it is at an offset of a stream: W and A just before it (ms), -1 for none."""
+
+    w: int
+    a: int
+
+
+NOT_LATE = Late(-1, -1)
+
+
 class Expected:
     """A session that follows from the rules; open while `closed_by` is None.
 
-    `closed_by`: the offset of the record that closed it. `is_due`: open, but silence permits closing it.
-    `is_sure`: nothing that retention removed can have changed it.
+    `closed_by`: the offset of the record that closed it. `is_sure`: nothing that retention removed can have
+    changed it.
     """
 
     __slots__ = (
-        *("appended", "closed_by", "digests", "first_offset", "first_t", "ids", "is_due", "is_sure"),
+        *("appended", "closed_by", "digests", "first_offset", "first_t", "ids", "is_sure"),
         *("last_a", "last_offset", "last_t", "reason", "size", "w"),
     )
 
@@ -71,7 +81,6 @@ class Expected:
         self.ids: dict[str, None] = {}
         self.closed_by: int | None = None
         self.reason = "gap"
-        self.is_due = False
         self.is_sure = is_sure
 
     def __repr__(self) -> str:
@@ -121,15 +130,18 @@ class KeyFold:
             closed.append(self._close("end", line.offset))
         return closed
 
-    def finish(self, w: int, a: int) -> list[Expected]:
-        """The sessions that the last markers closed, and the open one. `w`, `a`: at the log's end."""
+    def finish(self) -> list[Expected]:
+        """The sessions that the last markers closed, and the open one."""
         sessions = self._apply_markers(None)
-        if self._open is not None:
-            silence = self.settings.gap_ms + self.settings.lateness_ms
-            session = self._open
-            session.is_due = w - session.w > silence or a - session.last_a > self.settings.idle_ms
-            sessions.append(session)
-        return sessions
+        return sessions if self._open is None else [*sessions, self._open]
+
+    def is_due(self, session: Expected, late: Late, *, surely: bool = False) -> bool:
+        """Whether silence has ended the session by then; `surely`: whatever retention has removed."""
+        settings = self.settings
+        # with a higher W in the removed part, less time passed after the session
+        least = self._cut.w_most if surely and self._cut is not None else -1
+        passed = max(late.w, least) - max(session.w, least)
+        return passed > settings.gap_ms + settings.lateness_ms or late.a - session.last_a > settings.idle_ms
 
     def is_unsure(self, offset: int) -> bool:
         """Whether a session that begins at `offset` cannot be judged."""

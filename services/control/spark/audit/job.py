@@ -54,8 +54,11 @@ RECORDS_PER_JUDGE = 250_000
 """Records of the log; with the sessions delivered of them, their rows take some 50 MB."""
 MOST_JUDGES = 40
 """A long log gets no more than these: each has a copy of all markers."""
-FINDINGS = ("missing", *NEVER)
-COUNTED = ("judged", "delivered", "expected", "duplicates", "not_judged", "open")
+UNDER_WAY_RECORDS = 100_000
+"""`silent_to` is a few batches of 2,000 records below the position at most, also where owners die amid parts:
+what silence has ended goes before what follows in the log. If it is further below, it is not believed."""
+FINDINGS = ("missing", "overdue", *NEVER)
+COUNTED = ("judged", "delivered", "expected", "duplicates", "not_judged", "under_way", "open")
 TOPIC = "the sessions topic"
 IN_THE_LAKE = ("lake_judged", "lake_not_judged")
 
@@ -86,6 +89,11 @@ def audit(spark: SparkSession, request: RunRequest, check_lock: CheckLock = unlo
         "stay ahead"
     )
     is_chosen = part.since is not None
+    result = _result(request, part, verdicts)
+    under_way = (
+        f"their owners were delivering {result['under_way']} of them in parts, or an earlier version of "
+        "Baton committed the position"
+    )
     left_out = [
         *_left_out("routing", why_not_routing),
         *_left_out("lake", sources.table.why),
@@ -97,8 +105,9 @@ def audit(spark: SparkSession, request: RunRequest, check_lock: CheckLock = unlo
             is_chosen=is_chosen or topic.skipped > 0,
         ),
         *_left_out("the oldest records", overtaken if has_lost else ""),
+        *_left_out("sessions that silence has ended", under_way if result["under_way"] else ""),
     ]
-    return _result(request, part, verdicts) | {
+    return result | {
         "left_out": left_out,
         "cut_streams": cut,
     }
@@ -158,10 +167,11 @@ def _judge(
     if sources.table.rows is not None:
         topic = sources.topic
         lake = LakeFacts(start=topic.starts, end=topic.ends, position=sources.table.position)
+    given = _given(sources)
     ground = Ground(
         group=request.group,
         settings=request.group_settings,
-        given=_given(sources),
+        given=given,
         topic_is_whole=not any(sources.topic.start.values()),
         owners=owners,
         lake=lake,
@@ -173,7 +183,8 @@ def _judge(
 
     judges = _judges(spark, sources.logs)
     with_sums = sources.table.rows is not None
-    rows = fragment_rows(spark, request, part, sources.logs, judges, sources.seam).union(
+    places = {stream: one.places for stream, one in given.items()}
+    rows = fragment_rows(spark, request, part, sources.logs, judges, sources.seam, places).union(
         delivered_rows(spark, request, part, sources.topic, judges, with_sums=with_sums)
     )
     if sources.table.rows is not None:
@@ -202,8 +213,24 @@ def _given(sources: _Sources) -> dict[int, Given]:
         given[stream] = Given(start=start)
         if head is not None:
             head_w = head.w if head.safe_offset >= start else None
-            given[stream] = Given(position=head.position, log=head.log, start=start, head_w=head_w)
+            given[stream] = Given(
+                position=head.position,
+                log=head.log,
+                start=start,
+                head_w=head_w,
+                silent_to=_silent_to(head),
+            )
     return given
+
+
+def _silent_to(head: Head) -> int:
+    """Where all that silence had ended must be delivered; 0 if the head is of a version that did not say.
+
+    >>> said = [0, 7, 499_000, 500_000]
+    >>> [_silent_to(Head(epoch=1, seq=1, position=500_000, safe_offset=0, silent_to=one)) for one in said]
+    [0, 400000, 499000, 500000]
+    """
+    return head.silent_to and max(head.silent_to, head.position - UNDER_WAY_RECORDS)
 
 
 def _judges(spark: SparkSession, logs: Source) -> int:

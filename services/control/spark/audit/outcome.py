@@ -31,7 +31,7 @@ def verdict_of(numbers: Mapping[str, int], delivery: str) -> str:
     """
     if any(numbers.get(name) for name in NEVER):
         return DIFFERS
-    missing, duplicates = numbers.get("missing", 0), numbers.get("duplicates", 0)
+    missing, duplicates = numbers.get("missing", 0) + numbers.get("overdue", 0), numbers.get("duplicates", 0)
     if (missing and delivery != "at_most_once") or (duplicates and delivery != "at_least_once"):
         return DIFFERS
     if not numbers.get("judged"):

@@ -10,7 +10,7 @@ import gc
 import hashlib
 import marshal
 import zlib
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -55,6 +55,7 @@ def read_fragment_rows(
     future_ms: int,
     is_judged: Callable[[int, bytes, int], bool],
     judges: int,
+    places: Mapping[int, Sequence[int]],
 ) -> Iterator[pa.RecordBatch]:
     """Records (stream, offset, appended, key, value) as rows; each holds the fragments of a key in a batch.
 
@@ -62,6 +63,7 @@ def read_fragment_rows(
     W before the fragment, `a` A including it (ms). The batches hold whole streams, each in the order of its
     offsets, so the running maxima need no other pass. `is_judged`: whether the fragment of a stream, a key
     and an offset is judged; the others count for the maxima alone. Each of the `judges` gets the facts.
+    `places`: by stream, rising offsets at which W and A belong to the facts.
     """
     gc.set_threshold(LARGE_GENERATION)
     reader: _LogReader | None = None
@@ -73,7 +75,7 @@ def read_fragment_rows(
                 if reader is not None:
                     yield reader.take_rows()
                     yield from _for_all(reader.facts(), judges)
-                reader = _LogReader(stream, offset, appended, future_ms, is_judged)
+                reader = _LogReader(stream, offset, appended, future_ms, is_judged, places.get(stream, ()))
             reader.read(offset, appended, key, value or b"")
         if reader is not None:
             yield reader.take_rows()
@@ -91,6 +93,7 @@ class _LogReader:
         first_a: int,
         future_ms: int,
         is_judged: Callable[[int, bytes, int], bool],
+        places: Sequence[int],
     ) -> None:
         self.stream = stream
         self._future_ms = future_ms
@@ -98,6 +101,8 @@ class _LogReader:
         self._first, self._first_a = first, first_a
         self._next, self._gap = first, -1
         self._w = self._a = -1
+        self._places = deque(places)
+        self._at_places: list[tuple[int, int]] = []
         self._marks: list[tuple[int, int]] = []
         self._counts: Counter[str] = Counter()
         self._fragments = self._bytes = 0
@@ -112,6 +117,8 @@ class _LogReader:
         if offset != self._next and self._gap < 0:
             self._gap = offset
         self._next = offset + 1
+        while self._places and offset >= self._places[0]:
+            self._pass_place()
         a = self._a = appended if appended > self._a else self._a
         kind, _, time, end, fragment_id = read_record(key, value)
         if kind != "fragment":
@@ -143,9 +150,15 @@ class _LogReader:
 
     def facts(self) -> LogFacts:
         """The facts, once all is read."""
+        while self._places:
+            self._pass_place()
         counts = self._counts | {"fragments": self._fragments, "bytes": self._bytes}
-        ends = self._w, self._a
+        ends = self._w, self._a, self._at_places
         return LogFacts(self.stream, self._first, self._gap, self._first_a, *ends, self._marks, dict(counts))
+
+    def _pass_place(self) -> None:
+        self._places.popleft()
+        self._at_places.append((self._w, self._a))
 
 
 def read_delivered_rows(

@@ -150,7 +150,13 @@ def delivered_rows(
 
 
 def fragment_rows(
-    spark: SparkSession, request: RunRequest, part: Part, source: Source, judges: int, seam: Seam
+    spark: SparkSession,
+    request: RunRequest,
+    part: Part,
+    source: Source,
+    judges: int,
+    seam: Seam,
+    places: Mapping[int, Sequence[int]],
 ) -> DataFrame:
     """The fragments of the part in ROW_SCHEMA, without those that stand in sessions of followed groups."""
     future_ms = request.group_settings.future_ms
@@ -162,7 +168,7 @@ def fragment_rows(
         def is_judged(stream: int, key: bytes, offset: int) -> bool:
             return part.has_key(key) and not covers(stream, key, offset)
 
-        return read_fragment_rows(batches, future_ms, is_judged, judges)
+        return read_fragment_rows(batches, future_ms, is_judged, judges, places)
 
     stream = f.substring_index("topic", ".", -1).cast("int").alias("stream")
     records = read_log(spark, request.kafka, source.start, source.end, fail_on_loss=False)

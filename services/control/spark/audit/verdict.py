@@ -2,7 +2,8 @@
 
 Pure. Both come in the order of their first offsets, so one pass joins them, and a key of any length needs no
 more memory than its longest session. Missing: a session that a record below the stream's committed position
-closed, but that was not delivered. A session that only silence makes due may be open or delivered. Extra: a
+closed, but that was not delivered. Overdue: one that silence had ended there, but that was not delivered,
+unless its owner is still delivering in parts what silence ended (`silent_to` in the head). Extra: a
 delivered session that the fold neither closed nor permits to close, and every further copy of a session
 except in `at_least_once`. Different: any field but `epoch` and `closed_at`, or any byte of any fragment.
 """
@@ -13,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from services.control.spark.audit.fold import Cut, Expected, KeyFold, Line
+from services.control.spark.audit.fold import NOT_LATE, Cut, Expected, KeyFold, Late, Line
 from services.control.spark.audit.markers import Markers
 from shared.model.group import GroupSettings
 from shared.model.sessions import session_id
@@ -50,8 +51,9 @@ class Finding(NamedTuple):
 class Tally:
     """Sums over keys.
 
-    `expected`: sessions that had to be delivered, or were rightly delivered. `open`: not due, or closed above
-    the position. `not_judged`: retention removed what the judgement needs, or the log is an earlier one.
+    `expected`: sessions that had to be delivered, or were rightly delivered. `open`: not due at the position,
+    nor closed below it. `not_judged`: retention removed what the judgement needs, or the log is an earlier
+    one, or the session is `under_way`: silence had ended it, but its owner had not come to it yet.
     `duplicates`: further copies that the delivery permits. `lines`: fragments that were folded.
     """
 
@@ -61,6 +63,7 @@ class Tally:
     duplicates: int = 0
     open: int = 0
     not_judged: int = 0
+    under_way: int = 0
     lines: int = 0
     lake_judged: int = 0
     lake_not_judged: int = 0
@@ -71,7 +74,8 @@ class StreamFacts:
     """The facts of a stream that the judgement of its keys needs.
 
     `position`: committed, 0 without a head. `log`: number of the stream's log. `start`: the first offset that
-    is left. `w`, `a`: at the end of the log. `removed_until`: a session whose last fragment was not appended
+    is left. How late it was: `silent` where all that silence had ended is delivered, `committed` at the
+    position, `end` at the end of the log. `removed_until`: a session whose last fragment was not appended
     later (ms) may be missing only because retention has removed it from the sessions topic.
     """
 
@@ -81,8 +85,9 @@ class StreamFacts:
     start: int = 0
     markers: Markers = field(default_factory=Markers)
     cut: Cut | None = None
-    w: int = -1
-    a: int = -1
+    silent: Late = NOT_LATE
+    committed: Late = NOT_LATE
+    end: Late = NOT_LATE
     removed_until: int = NOTHING_REMOVED
 
 
@@ -136,7 +141,7 @@ class KeyVerdict:
     def finish(self) -> list[Finding]:
         """Judges the rest: the last sessions, and the deliveries that match no session."""
         findings = []
-        for session in self._fold.finish(self._facts.w, self._facts.a):
+        for session in self._fold.finish():
             findings += self._judge(session)
         for copies in self._copies.values():
             findings += self._judge_extra(copies)
@@ -169,21 +174,33 @@ class KeyVerdict:
             self._tally.not_judged += 1
         elif copies:
             findings += self._judge_copies(name, session, copies)
-        elif session.closed_by is None or session.closed_by >= facts.position:
-            self._tally.open += 1
-        elif session.last_a <= facts.removed_until:
-            self._tally.not_judged += 1
         else:
-            self._tally.expected += 1
-            self._tally.judged += 1
-            span = f"{session.first_offset} … {session.last_offset}"
-            closing = f"closed ({session.reason}) by the record at {session.closed_by}"
-            findings.append(self._finding("missing", name, f"offsets {span}, {closing}"))
+            findings += self._judge_undelivered(name, session)
         return findings
+
+    def _judge_undelivered(self, name: str, session: Expected) -> list[Finding]:
+        facts, tally = self._facts, self._tally
+        if session.closed_by is not None and session.closed_by < facts.position:
+            kind, why = "missing", f"closed ({session.reason}) by the record at {session.closed_by}"
+        elif self._fold.is_due(session, facts.silent, surely=True):
+            kind, why = "overdue", f"ended by silence below the position {facts.position}"
+        elif self._fold.is_due(session, facts.committed):
+            tally.not_judged += 1
+            tally.under_way += self._fold.is_due(session, facts.committed, surely=True)
+            return []
+        else:
+            tally.open += 1
+            return []
+        if session.last_a <= facts.removed_until:
+            tally.not_judged += 1
+            return []
+        tally.expected += 1
+        tally.judged += 1
+        return [self._finding(kind, name, f"offsets {session.first_offset} … {session.last_offset}, {why}")]
 
     def _judge_copies(self, name: str, session: Expected, copies: list[Delivered]) -> list[Finding]:
         self._tally.judged += len(copies)
-        if session.closed_by is None and not session.is_due:
+        if session.closed_by is None and not self._fold.is_due(session, self._facts.end):
             return [self._finding("extra", name, "delivered, but nothing in the log ends it")] * len(copies)
         self._tally.expected += 1
         findings = []

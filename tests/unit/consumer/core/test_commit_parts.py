@@ -316,7 +316,6 @@ def test_a_turn_closes_a_bounded_number_of_sessions(record: bytes, monkeypatch: 
     monkeypatch.setattr(commits, "MAX_PENDING_BYTES", 1_000_000)
     monkeypatch.setattr(fold, "CLOSED_AT_ONCE", 4)
     monkeypatch.setattr(marker_search, "CLOSED_AT_ONCE", 4)
-    monkeypatch.setattr(commits, "CLOSED_AT_ONCE", 4)
     stream = opened(fragment(n, f"k{n}") for n in range(10))
     left: Sequence[Record] = [Rec(10, 2_000 + LONG.idle_ms * (record == b"{}"), None, record)]
     closed, waits = [0], []
@@ -328,3 +327,45 @@ def test_a_turn_closes_a_bounded_number_of_sessions(record: bytes, monkeypatch: 
 
     assert closed == [0, 4, 8, 10]
     assert waits == [0.0, 0.0, 1.0]
+
+
+def test_what_silence_has_ended_is_committed_before_anything_else_is_folded() -> None:
+    """So it is never further behind than one batch, and the head says where nothing was left of it."""
+    stream = opened(fragment(n, f"k{n}") for n in range(10))
+    take(stream, stream.turn((), now_s=0.0, wall_ms=0, commit_s=0.0))
+    late = 2_000 + LONG.idle_ms
+    left: Sequence[Record] = [Rec(10, late, None, b"{}"), Rec(11, late, b"new", b'{"key":"new"}')]
+    more = [Rec(12, late, b"next", b'{"key":"next"}')]
+    heads = []
+    while stream.position < 13:
+        turn = stream.turn(left, now_s=0.0, wall_ms=0, commit_s=0.0)
+        heads.append(take(stream, turn).head)
+        left = turn.left or more
+
+    assert [(head.silent_to, head.position, head.counts.sessions) for head in heads] == [
+        (10, 12, 3),
+        (10, 12, 6),
+        (10, 12, 9),
+        (12, 12, 10),
+        (13, 13, 10),
+    ]
+
+
+def test_an_owner_that_dies_amid_the_parts_of_a_silence_leaves_word_of_it() -> None:
+    """The next owner does not know more than the head, until nothing is left of it."""
+    store, rng = Store(), random.Random(0)
+    owner = Owner([fragment(n, f"k{n}") for n in range(10)], rng, store, StreamLimits())
+    owner.log.append(Rec(10, 2_000, None, b"{}"))
+    owner.stream.fold(owner.log, 0.0)
+    owner.commit()
+    assert store.head is not None
+    before = store.head.silent_to, store.head.position
+
+    heir = owner.load()
+    heir.fold(owner.log[heir.position :], 0.0)
+    for part in parts_of(heir, []):
+        store.commit(part, rng)
+
+    assert before == (0, 11)
+    assert (store.head.silent_to, store.head.position) == (11, 11)
+    assert len(store.sessions) == 10

@@ -25,6 +25,7 @@ from tests.unit.control.console.runs_desk import DIFFERS, EXACT, a_run
             "Sound, as at most once permits: 1 session is missing.",
         ),
         (EXACT | {"verdict": "differs", "missing": 3}, "Not sound: 3 sessions are missing."),
+        (EXACT | {"verdict": "differs", "overdue": 299}, "Not sound: 299 sessions are overdue."),
         (DIFFERS, "Not sound: 3 sessions are missing and 1 session is extra."),
         (
             EXACT | {"verdict": "differs", "lake_duplicated": 2},
@@ -36,6 +37,23 @@ from tests.unit.control.console.runs_desk import DIFFERS, EXACT, a_run
 def test_the_headline_claims_what_was_proven_and_no_more(result: dict[str, Any], title: str) -> None:
     """Only a whole exact audit proves the group's delivery; a difference is named with its number."""
     assert verdict_of(a_run("audit"), result, 0).title == title
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence", "shown"),
+    [
+        ({"overdue": 0}, "3 are open and not due.", ["missing", "overdue", "extra", "different"]),
+        ({}, "3 are open.", ["missing", "extra", "different"]),
+    ],
+)
+def test_only_an_audit_that_looked_for_it_says_that_nothing_is_due(
+    more: dict[str, int], sentence: str, shown: list[str]
+) -> None:
+    """Audits of earlier versions counted what silence had ended as open, delivered or not."""
+    verdict = verdict_of(a_run("audit"), EXACT | more, 0)
+
+    assert verdict.sentence.endswith(f"byte for byte. {sentence}")
+    assert [name for _, name in verdict.numbers] == shown
 
 
 def test_what_was_not_judged_is_said_beside_the_verdict() -> None:
@@ -50,7 +68,11 @@ def test_what_was_not_judged_is_said_beside_the_verdict() -> None:
     assert verdict.limits == ["Not judged: lake, because there is no table."]
 
 
-@given(st.dictionaries(st.sampled_from(["missing", "extra", "lake_missing", "judged"]), st.integers(0, 5)))
+@given(
+    st.dictionaries(
+        st.sampled_from(["missing", "overdue", "extra", "lake_missing", "judged"]), st.integers(0, 5)
+    )
+)
 def test_every_difference_is_named_and_nothing_else(numbers: dict[str, int]) -> None:
     """A number above 0 appears in the words; what is 0, and what is no difference, does not."""
     words = findings_of(numbers)

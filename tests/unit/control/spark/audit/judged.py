@@ -8,7 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow as pa
 from services.consumer.core.commits.delivery import delivered
 from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.record import Record
+from services.consumer.core.sessions.state import Closed
 from services.control.spark.audit.facts import Given
 from services.control.spark.audit.judging import Ground, judge_rows
 from services.control.spark.audit.lake_verdict import LakeFacts
@@ -23,6 +24,8 @@ from services.control.spark.audit.rows import TABLE, batch_of, read_delivered_ro
 from shared.model.group import GroupSettings
 from tests.logs import SETTINGS, random_log
 
+End = Literal["end", "split", "marker", "silence", "limit"]
+"""What ends a session; three of them have the reason `gap`."""
 GROUP = "g"
 LAST = 2**31 - 1
 _ROW = pa.schema(
@@ -37,15 +40,19 @@ _ROW = pa.schema(
 class World:
     """Logs by stream, what the sessions topic holds (its only partition), and what the table holds.
 
-    A row of the table has its place in the topic and the record. `batch`: records of a batch that is read.
+    A row of the table has its place in the topic and the record. `ends`: by value, what ended each session.
+    `start`: what retention has left of the logs. `batch`: records of a batch that is read.
     """
 
     logs: list[list[Record]]
     topic: list[tuple[bytes, bytes]] = field(default_factory=list)
     table: list[tuple[int, bytes]] = field(default_factory=list)
+    ends: dict[bytes, End] = field(default_factory=dict)
     settings: GroupSettings = SETTINGS
     owners: Sequence[int] = ()
     position: int = LAST
+    silent_to: int | None = None
+    start: int = 0
     table_position: int | None = None
     batch: int = 9
 
@@ -53,9 +60,24 @@ class World:
         """Delivers what owners close, and lets the table take it over."""
         for stream, log in enumerate(self.logs):
             assembler = Assembler(self.settings)
-            for closed in assembler.feed(log) + assembler.close_due():
-                self.topic.append(delivered(closed, GROUP, stream, 1, 0))
-        self.table = [(offset, value) for offset, (_, value) in enumerate(self.topic)]
+            for record in log:
+                for closed in assembler.feed([record]):
+                    by_gap: End = "marker" if record.key is None else "split"
+                    self._add(stream, closed, by_gap if closed.reason == "gap" else closed.reason)
+            for closed in assembler.close_due():
+                self._add(stream, closed, "silence")
+        self.fill_table()
+
+    def fill_table(self) -> None:
+        """The table takes over what the topic holds, each session once."""
+        places: dict[bytes, int] = {}
+        for offset, (_, value) in enumerate(self.topic):
+            places.setdefault(value, offset)
+        self.table = [(offset, value) for value, offset in places.items()]
+
+    def _add(self, stream: int, closed: Closed, end: End) -> None:
+        self.topic.append(delivered(closed, GROUP, stream, 1, 0))
+        self.ends[self.topic[-1][1]] = end
 
     def audit(self) -> tuple[Counter[str], list[tuple[str, str]]]:
         """The numbers that are not 0, and kind and key of the examples."""
@@ -67,7 +89,7 @@ class World:
         ground = Ground(
             group=GROUP,
             settings=self.settings,
-            given={stream: Given(position=self.position) for stream in range(len(self.logs))},
+            given=dict.fromkeys(range(len(self.logs)), self._given),
             owners=self.owners,
             lake=LakeFacts(start={0: 0}, end={0: len(self.topic)}, position={0: position}),
         )
@@ -79,9 +101,16 @@ class World:
         return sums, sorted((row["kind"], row["key"]) for row in verdicts if row["id"] is not None)
 
     def _fragment_rows(self, stream: int, log: Sequence[Record]) -> list[Any]:
-        records = [(stream, one.offset, one.timestamp, one.key, one.value) for one in log]
+        left = log[self.start :]
+        records = [(stream, one.offset, one.timestamp, one.key, one.value) for one in left]
         batches = self._batches(records, ("stream", "offset", "appended", "key", "value"))
-        return _rows(read_fragment_rows(batches, self.settings.future_ms, lambda *_: True, 1))
+        places = {stream: self._given.places}
+        return _rows(read_fragment_rows(batches, self.settings.future_ms, lambda *_: True, 1, places))
+
+    @property
+    def _given(self) -> Given:
+        silent_to = self.position if self.silent_to is None else self.silent_to
+        return Given(position=self.position, silent_to=silent_to, start=self.start)
 
     def _delivered_rows(self) -> list[Any]:
         records = [(0, offset, key, value) for offset, (key, value) in enumerate(self.topic)]

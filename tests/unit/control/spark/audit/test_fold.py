@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.record import Record
-from services.control.spark.audit.fold import Cut, Expected, KeyFold, Line
+from services.control.spark.audit.fold import Cut, Expected, KeyFold, Late, Line
 from services.control.spark.audit.markers import Mark, Markers
 from services.control.spark.audit.reading import read_record
 from services.control.spark.audit.rows import digest
@@ -41,7 +41,7 @@ def fold(lines: list[Line], marks: list[Mark] | None = None, cut: Cut | None = N
     """The sessions of one key under SMALL, the open one last."""
     key = KeyFold(SMALL, Markers(marks or []), cut)
     sessions = [session for one in lines for session in key.feed(one)]
-    return sessions + key.finish(max(one.t for one in lines), max(one.a for one in lines))
+    return sessions + key.finish()
 
 
 def spans(sessions: list[Expected]) -> list[tuple[int, int, str, int | None]]:
@@ -156,15 +156,29 @@ def test_a_repeat_never_meets_a_limit_and_is_known_after_it() -> None:
     assert spans(fold([*closed, line(5, 1000, name="i0")])) == [(0, 3, "limit", 4), (4, 4, "gap", None)]
 
 
-@pytest.mark.parametrize(("w", "a", "is_due"), [(1120, 200, False), (1121, 0, True), (0, 201, True)])
-def test_silence_makes_an_open_session_due(w: int, a: int, is_due: bool) -> None:
-    """At the log's end, a session may be closed once W or A is far enough ahead of it."""
-    key = KeyFold(SMALL, Markers())
+@pytest.mark.parametrize(
+    ("cut", "w", "a", "is_due", "is_surely_due"),
+    [
+        (None, 1120, 200, False, False),
+        (None, 1121, 0, True, True),
+        (None, 0, 201, True, True),
+        (Cut(0, 1000), 1121, 0, True, True),
+        (Cut(0, 1001), 1121, 0, True, False),
+        (Cut(0, 1001), 1121, 201, True, True),
+    ],
+)
+def test_silence_makes_an_open_session_due(
+    cut: Cut | None, w: int, a: int, is_due: bool, is_surely_due: bool
+) -> None:
+    """A session ends once W or A is far enough ahead; not surely if W may have been higher before."""
+    key = KeyFold(SMALL, Markers(), cut)
     key.feed(line(0, 1000))
 
-    (session,) = key.finish(w, a)
+    (session,) = key.finish()
 
-    assert (session.closed_by, session.is_due) == (None, is_due)
+    assert session.closed_by is None
+    assert key.is_due(session, Late(w, a)) is is_due
+    assert key.is_due(session, Late(w, a), surely=True) is is_surely_due
 
 
 def test_sessions_that_may_have_begun_before_the_cut_are_not_judged() -> None:
@@ -255,16 +269,14 @@ def assert_same_sessions(records: Sequence[Record]) -> None:
     ours = _fold_log(records)
     assert theirs == sorted(
         (key, s.first_offset, s.last_offset, s.first_t, s.last_t, s.appended, s.size, s.reason, s.digests)
-        for key, s in ours
-        if s.closed_by is not None or s.is_due
+        for key, s, is_open in ours
+        if not is_open
     )
-    assert still_open == sorted(
-        (key, s.first_offset, len(s.digests)) for key, s in ours if s.closed_by is None and not s.is_due
-    )
+    assert still_open == sorted((key, s.first_offset, len(s.digests)) for key, s, is_open in ours if is_open)
 
 
-def _fold_log(records: Sequence[Record]) -> list[tuple[str, Expected]]:
-    """The audit's fold of one stream, without Spark."""
+def _fold_log(records: Sequence[Record]) -> list[tuple[str, Expected, bool]]:
+    """The audit's fold of one stream, without Spark: key, session, and whether nothing has ended it."""
     w = a = -1
     lines: dict[str, list[Line]] = {}
     marks = []
@@ -286,6 +298,9 @@ def _fold_log(records: Sequence[Record]) -> list[tuple[str, Expected]]:
     sessions = []
     for key, of_key in lines.items():
         one = KeyFold(SMALL, markers)
-        sessions += [(key, session) for each in of_key for session in one.feed(each)]
-        sessions += [(key, session) for session in one.finish(w, a)]
+        sessions += [(key, session, False) for each in of_key for session in one.feed(each)]
+        sessions += [
+            (key, session, session.closed_by is None and not one.is_due(session, Late(w, a)))
+            for session in one.finish()
+        ]
     return sessions

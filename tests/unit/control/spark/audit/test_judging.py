@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
+from typing import get_args
 
 import msgspec
 import pytest
@@ -14,10 +16,10 @@ from services.control.spark.audit.routing import SLOTS
 from services.control.spark.audit.verdict import KeyVerdict
 from shared.model.routing import slot_for
 from tests.logs import SETTINGS
-from tests.unit.control.spark.audit.judged import World, world
+from tests.unit.control.spark.audit.judged import End, World, world
 
 SEEDS = range(20)
-FAULTS = ("missing", "duplicates", *NEVER)
+FAULTS = ("missing", "overdue", "duplicates", *NEVER)
 
 
 def faults(sums: Counter[str]) -> dict[str, int]:
@@ -31,8 +33,69 @@ def altered(value: bytes, **fields: object) -> bytes:
 
 def picked(one: World, seed: int) -> int:
     """An offset in the topic that holds a session which a record has closed for certain."""
-    ended = [at for at, (_, value) in enumerate(one.topic) if b'"reason":"end"' in value]
+    ended = [at for at, (_, value) in enumerate(one.topic) if one.ends[value] == "end"]
     return random.Random(seed).choice(ended)
+
+
+def drop(one: World, at: int) -> None:
+    """Another session takes its place."""
+    key, value = one.topic[at]
+    one.topic[at] = key, altered(value, first_offset=10**6 + at, id=f"{at:032}")
+
+
+def double(one: World, at: int) -> None:
+    one.topic.append(one.topic[at])
+
+
+def alter(one: World, at: int) -> None:
+    key, value = one.topic[at]
+    one.topic[at] = key, altered(value, bytes=10**6)
+
+
+def move(one: World, at: int) -> None:
+    """Into the other stream."""
+    key, value = one.topic[at]
+    one.topic[at] = key, altered(value, stream=1 - msgspec.json.decode(value)["stream"])
+
+
+def withhold(one: World, at: int) -> None:
+    """Nobody sees that there is a session."""
+    del one.topic[at]
+
+
+PLANTED: dict[Callable[[World, int], None], tuple[str, ...]] = {
+    drop: ("lost", "extra"),
+    double: ("extra",),
+    alter: ("different",),
+    move: ("lost", "extra"),
+    withhold: ("lost",),
+}
+"""Each fault with its numbers; what is lost is missing, or overdue if only silence has ended it."""
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+def test_every_planted_fault_is_found_whatever_has_ended_the_session(
+    plant: Callable[[World, int], None],
+) -> None:
+    """A fragment that says so, a fragment that splits, a marker, silence alone, or a limit: one of each."""
+    seen: Counter[End] = Counter()
+    for seed in SEEDS[:8]:
+        one = world(seed)
+        by_end = {one.ends[value]: at for at, (_, value) in enumerate(one.topic)}
+        # from the last one on, because a session that is withheld moves those behind it
+        for at in sorted(by_end.values(), reverse=True):
+            plant(one, at)
+        one.fill_table()
+
+        sums, _ = one.audit()
+
+        lost = {"overdue": by_end.keys() & {"silence"}, "missing": by_end.keys() - {"silence"}}
+        expected = {kind: len(by_end) for kind in PLANTED[plant] if kind != "lost"}
+        expected |= {kind: len(ends) for kind, ends in lost.items() if ends and "lost" in PLANTED[plant]}
+        assert faults(sums) == expected, seed
+        assert verdict_of({**sums, "split_keys": 0}, "exactly_once") == "differs"
+        seen.update(by_end)
+    assert set(seen) == set(get_args(End))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from cli.commands import runs
+from services.control.core import last_runs
+from services.control.http.console import verdict
 from services.control.spark.audit.outcome import NEVER, verdict_of
 
 
+@pytest.mark.parametrize("loss", ["missing", "overdue"])
 @pytest.mark.parametrize(
-    ("delivery", "missing", "duplicates", "verdict"),
+    ("delivery", "lost", "duplicates", "words"),
     [
         ("exactly_once", 0, 0, "exact"),
         ("exactly_once", 1, 0, "differs"),
@@ -21,10 +25,10 @@ from services.control.spark.audit.outcome import NEVER, verdict_of
     ],
 )
 def test_a_delivery_permits_what_it_promises(
-    delivery: str, missing: int, duplicates: int, verdict: str
+    loss: str, delivery: str, lost: int, duplicates: int, words: str
 ) -> None:
     """Losses in `at_most_once`, repeats in `at_least_once`, neither in `exactly_once`."""
-    assert verdict_of({"judged": 5, "missing": missing, "duplicates": duplicates}, delivery) == verdict
+    assert verdict_of({"judged": 5, loss: lost, "duplicates": duplicates}, delivery) == words
 
 
 @pytest.mark.parametrize("name", NEVER)
@@ -32,6 +36,15 @@ def test_a_delivery_permits_what_it_promises(
 def test_no_delivery_permits_the_rest(delivery: str, name: str) -> None:
     """Nor does it matter whether anything else was judged."""
     assert verdict_of({name: 1}, delivery) == "differs"
+
+
+def test_whoever_shows_a_verdict_knows_every_difference() -> None:
+    """Problems, metrics, console and command line: what makes an audit fail must have a name there."""
+    differences = {"missing", "overdue", "duplicates", *NEVER}
+
+    assert set(last_runs.DIFFERENCES) == differences
+    assert verdict._FINDINGS.keys() == differences
+    assert {*runs.DIFFERENCES, *runs.MORE_DIFFERENCES} == differences
 
 
 def test_nothing_judged_is_a_verdict_of_its_own() -> None:
