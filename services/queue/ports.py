@@ -14,7 +14,10 @@ from services.queue.core.replica import LogRecord
 
 
 class CommandLog(Protocol):
-    """The log of one queue: one partition, read from an offset on. All of it may raise KafkaUnavailable."""
+    """The log of one queue: one partition, read from an offset on. All of it may raise KafkaUnavailable.
+
+    What is read is one topic, by its id; what is appended goes to whatever topic has its name by then.
+    """
 
     async def bounds(self) -> tuple[int, int]:
         """The first offset, and the next one to be written."""
@@ -32,8 +35,12 @@ class CommandLog(Protocol):
         """Returns once the record is stored. After KafkaUnavailable it may be stored all the same."""
         ...
 
+    async def check(self) -> None:
+        """Raises LogMoved if another topic has the name by now: what is to be deleted is gone."""
+        ...
+
     async def trim(self, below: int) -> None:
-        """Deletes the records below the offset."""
+        """Deletes the records below the offset. Raises LogMoved as `check`."""
         ...
 
     def close(self) -> None:
@@ -97,7 +104,10 @@ class ItemLog(Protocol):
         ...
 
     async def settle(self, lowest: Sequence[int], before_ms: int | None) -> None:
-        """Commits the lowest offsets that are not done; of those below, deletes what was put before that."""
+        """Commits the lowest offsets that are not done; of those below, deletes what was put before that.
+
+        Raises LogMoved if another topic has the name by now.
+        """
         ...
 
     def close(self) -> None:
@@ -116,8 +126,11 @@ class QueueStore(Protocol):
         """Creates the topics of a queue that do not exist yet."""
         ...
 
-    async def delete(self, name: str, *, over: str) -> None:
-        """Deletes the topics of a queue, except the one that it is over."""
+    async def delete(self, name: str, *, over: str, log: CommandLog) -> None:
+        """Deletes the topics of a queue, except the one that it is over.
+
+        Raises LogMoved if `log` is another one by now: then so is the queue.
+        """
         ...
 
     async def count_partitions(self, over: str) -> int:

@@ -52,6 +52,11 @@ class QueueState:
         self.ids = KnownIds()
         self.counts = Counts()
 
+    @property
+    def incarnation(self) -> bytes:
+        """The queue's incarnation, which each record of its log bears; b"" before its creation."""
+        return b"" if self.settings is None else self.settings.incarnation
+
     def lowest_open(self) -> list[int]:
         """Of each partition, the lowest offset that is not done."""
         lowest = list(self.frontier)

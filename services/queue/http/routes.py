@@ -13,7 +13,6 @@ from typing import Any, Final
 import msgspec
 from fastapi import APIRouter, Response
 
-from services.queue.core.commands import Ack, Until
 from services.queue.core.items import read_posted
 from services.queue.http.exchange import CountedAnswer, Handler
 from services.queue.http.messages import (
@@ -50,7 +49,7 @@ _DESCRIBED: Final = (
 
 
 class AllStale(Conflict):
-    """All receipts are stale: the items were leased again, or are not leased."""
+    """All receipts are stale: the items were leased again, or this queue never gave these out."""
 
 
 def shown(answer: msgspec.Struct) -> Response:
@@ -108,27 +107,27 @@ class ItemHandlers:
         """Ends items that are done."""
         leasing = await self._queues.find(queue)
         asked = parse(body, WithReceipts)
-        return _done(asked, await leasing.settle(Ack(asked.parsed())))
+        return _done(asked, await leasing.ack(asked.receipts))
 
     async def release(self, queue: str, body: bytes, _: Form) -> Done:
         """Gives items back."""
         leasing = await self._queues.find(queue)
         asked = parse(body, ReleaseItems)
-        command = Until(asked.parsed(), int(asked.delay_s * 1000), is_release=True)
-        return _done(asked, await leasing.settle(command))
+        ms = int(asked.delay_s * 1000)
+        stale = await leasing.put_off(asked.receipts, ms, is_release=True, is_unseen=asked.unseen)
+        return _done(asked, stale)
 
     async def reject(self, queue: str, body: bytes, _: Form) -> Done:
         """Makes items dead letters."""
         leasing = await self._queues.find(queue)
         asked = parse(body, RejectItems)
-        return _done(asked, await leasing.reject(asked.parsed(), asked.why))
+        return _done(asked, await leasing.reject(asked.receipts, asked.why))
 
     async def extend(self, queue: str, body: bytes, _: Form) -> Done:
         """Extends leases."""
         leasing = await self._queues.find(queue)
         asked = parse(body, ExtendItems)
-        command = Until(asked.parsed(), _lease_ms(leasing, asked.lease_s))
-        return _done(asked, await leasing.settle(command))
+        return _done(asked, await leasing.put_off(asked.receipts, _lease_ms(leasing, asked.lease_s)))
 
     async def _polled(self, poll: Coroutine[Any, Any, Sequence[HandedOut]]) -> Sequence[HandedOut]:
         """What the poll gets; nothing, and nothing lost, if the client or the service goes before."""

@@ -22,6 +22,7 @@ from typing import Final
 from services.queue.core.items import ItemRecord, headers_of, read_record
 from services.queue.core.open_items import Place
 from services.queue.kafka.cache import ItemCache, ItemCaches
+from services.queue.kafka.log import check_topic
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
 from shared.kafka.delivery import Delivery, Record
@@ -255,6 +256,7 @@ class KafkaItemLog:
 
     async def settle(self, lowest: Sequence[int], before_ms: int | None) -> None:
         """See `ItemLog`."""
+        await check_topic(self._cluster, self._topic, self._topic_id)
         for place, offset in zip(self._partitions, lowest, strict=True):
             await self._group.commit(place, offset, "")
         if before_ms is None:

@@ -13,6 +13,7 @@ from typing import Self
 from services.queue.kafka.cache import MAX_BYTES, ItemCaches
 from services.queue.kafka.items import KafkaItemLog, Shared
 from services.queue.kafka.log import KafkaCommandLog
+from services.queue.ports import CommandLog
 from shared.errors import InvalidInput, KafkaUnavailable
 from shared.kafka.access import KafkaAccess
 from shared.kafka.catalog import count_replicas, delete_topics, list_all, read_settings
@@ -87,12 +88,14 @@ class KafkaQueueStore:
             if _TIMES in found[log] and found[log][_TIMES].value != "LogAppendTime":
                 raise InvalidInput(f"the topic {log} must have {_TIMES}=LogAppendTime: leases end by it")
 
-    async def delete(self, name: str, *, over: str) -> None:
+    async def delete(self, name: str, *, over: str, log: CommandLog) -> None:
         """See `QueueStore`."""
         own = [] if over else [self._names.queue(name)]
+        await log.check()
         await self._forget_offsets(self._names.queue_group(name))
         # the log last: without it there is no queue to be deleted, and a new one would have the old items
         for topic in [*own, self._names.queue_log(name)]:
+            await log.check()
             await delete_topics(self._logs.cluster, [topic])
 
     async def _forget_offsets(self, name: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from services.queue.core.commands import Dead, Receipt
 from services.queue.core.fold import Leased, ReceiptsAnswer
-from services.queue.core.items import Death, dead_letter
+from services.queue.core.items import Death, dead_letter, life_of
 from services.queue.ports import ItemLog
 from services.queue.worker.engine import Engine
 from services.queue.worker.handing_out import READ_AT_ONCE, place_of
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 async def bury_exhausted(engine: Engine, items: ItemLog, letters: ItemLog, gone: Sequence[Leased]) -> None:
     """Buries items that have had all their attempts; if it fails, the next lease hands them to a worker."""
-    deaths = {one.receipt: Death(one.attempt, one.first_lease) for one in gone}
+    deaths = {one.receipt: Death(one.attempt, life_of(one.first_lease, engine.incarnation)) for one in gone}
     try:
         await copy_to(letters, engine.name, items, deaths, WHY_EXHAUSTED)
         await engine.submit(Dead(tuple(one.receipt for one in gone)), ReceiptsAnswer)
