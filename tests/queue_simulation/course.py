@@ -342,7 +342,9 @@ class Course:
 
     def _letters(self) -> set[int]:
         stored = self.store.topics.get("q.dead")
-        return {int(letter.value) for one in stored.partitions for letter in one if letter} if stored else set()
+        return (
+            {int(letter.value) for one in stored.partitions for letter in one if letter} if stored else set()
+        )
 
     def _is_at_the_end(self, worker: Worker) -> bool:
         """Whether it has found the queue, can use it, and has read its whole log."""

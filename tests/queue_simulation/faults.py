@@ -150,12 +150,6 @@ FAULTS = (
         instead="/{receipt.offset}",
     ),
     _WorkersFault(
-        name="receipts of a deleted queue are good",
-        file="services/queue/core/receipts.py",
-        text="key=incarnation,",
-        instead='key=b"",',
-    ),
-    _WorkersFault(
         name="all queues have one incarnation",
         file=f"{WORKER}/queues.py",
         text="incarnation=self._rng.randbytes(INCARNATION_BYTES)",
@@ -166,12 +160,6 @@ FAULTS = (
         file=FOLD,
         text="if record.incarnation != state.incarnation:",
         instead="if False:",
-    ),
-    _WorkersFault(
-        name="a worker speaks for a queue that it has not read",
-        file=f"{WORKER}/leasing.py",
-        text="await settle(tuple(good.values()))}",
-        instead="(await settle(tuple(good.values())) if good else [])}",
     ),
     _WorkersFault(
         name="redriven letters are done before they are stored",

@@ -16,7 +16,11 @@ from tests.queue_simulation.world import real_state, reference_state
 
 
 def judge(
-    store: UnreliableStore, ledger: Ledger, states: Sequence[QueueState], put: range, most_attempts: int | None
+    store: UnreliableStore,
+    ledger: Ledger,
+    states: Sequence[QueueState],
+    put: range,
+    most_attempts: int | None,
 ) -> list[str]:
     """What is wrong, in words, when the workers have these `states` at the end of the log.
 

@@ -162,10 +162,20 @@ class KafkaItemLog:
     async def _guard(self, changed: Callable[[], None]) -> None:
         while True:
             await asyncio.sleep(CHECK_S)
-            if self._is_suspect():
-                with contextlib.suppress(KafkaUnavailable):  # it is asked again
+            with contextlib.suppress(KafkaUnavailable):  # it is asked again
+                await self._note_ends()
+                if self._is_suspect():
                     await self.check(list(self._frontier))
                     changed()
+
+    async def _note_ends(self) -> None:
+        """Finds out how much waits behind what was read, where no fetch says so."""
+        if any(one.is_paused or one.is_left_out for one in self._readings):
+            ends = await list_offsets(
+                self._cluster, self._partitions, LATEST, is_committed=self._fetcher.is_committed
+            )
+            for one, place in zip(self._readings, self._partitions, strict=True):
+                one.note_end(ends[place])
 
     async def _find_starts(self) -> None:
         starts = await list_offsets(self._cluster, self._partitions, EARLIEST)
@@ -279,14 +289,20 @@ class KafkaItemLog:
         self.ends[number] = self._from[number] = offset
         self._ahead_bytes -= sum(size for _, size in self._ahead[number])
         self._ahead[number].clear()
+        self._progress.set()
 
     async def _read(self, number: int, changed: Callable[[], None]) -> None:
         reading = self._readings[number]
         reading.seek(self.ends[number])  # one that has failed is read again only after a seek
+        reading.resume()
         while True:
-            while self._is_far_ahead:
-                self._progress.clear()
-                await self._progress.wait()
+            if self._is_far_ahead:
+                # what waits to be taken holds room that all queues share
+                reading.pause()
+                while self._ahead_bytes > self._shared.caches.ahead_bytes // 2:
+                    self._progress.clear()
+                    await self._progress.wait()
+                reading.resume()
             records = await reading.take(READ_S, TAKEN_AT_ONCE)
             # `ends` only from here on: a seek may have come while this waited
             if records and records[0].offset > self.ends[number] + REACH:
@@ -310,7 +326,7 @@ class KafkaItemLog:
         return self._ahead_bytes > self._shared.caches.ahead_bytes
 
     def _has_read(self, ends: Sequence[int]) -> bool:
-        if self._is_far_ahead:
+        if self._is_far_ahead or any(one.is_paused for one in self._readings):
             return True
         return all(have >= end for have, end in zip(self.ends, ends, strict=True))
 
