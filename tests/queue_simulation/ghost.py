@@ -1,4 +1,4 @@
-"""A worker of a queue that had the name before and was deleted: it has not noticed, and writes into the new log.
+"""A worker of a deleted queue of the same name: it has not noticed, and writes into the new log.
 
 Its appends name the topic, so they arrive; what they say is true of the old queue alone.
 """

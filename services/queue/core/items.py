@@ -130,7 +130,7 @@ class Death(NamedTuple):
 
 
 def life_of(first_lease: int, incarnation: bytes) -> str:
-    """Which life of an item its first lease began, in which incarnation of the queue; without giving that away.
+    """The life of an item that this lease began in this incarnation of the queue, which it does not give away.
 
     >>> life_of(17, b""), life_of(17, b"drawn")
     ('17', '17/8fd6962c029b')
