@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Protocol
 
 from services.queue.core.items import ItemRecord
@@ -46,6 +47,22 @@ class CommandLog(Protocol):
     def close(self) -> None:
         """Ends the reading; never raises."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Unstored:
+    """Indexes of items that an append has not stored, or not surely; it may be repeated for the `unsure`.
+
+    Kafka will never take the `refused` ones: they are too large for the topic, or against its rules.
+    """
+
+    unsure: Sequence[int] = ()
+    refused: Sequence[int] = ()
+
+    @property
+    def indexes(self) -> Set[int]:
+        """Both."""
+        return {*self.unsure, *self.refused}
 
 
 class ItemLog(Protocol):
@@ -95,8 +112,8 @@ class ItemLog(Protocol):
         """The items at these places; without those that do not exist (any more)."""
         ...
 
-    async def append(self, items: Sequence[ItemRecord]) -> list[int]:
-        """Stores the items; returns the indexes of those that may not be stored."""
+    async def append(self, items: Sequence[ItemRecord]) -> Unstored:
+        """Stores the items, each by itself: what becomes of one is no matter of the others."""
         ...
 
     async def find(self, to: int | str) -> list[int]:

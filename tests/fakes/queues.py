@@ -6,6 +6,7 @@ Time is that of the event loop. `fail` makes the next append to a log fail: `bef
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -13,7 +14,7 @@ from typing import Literal
 from services.queue.core.items import ItemRecord
 from services.queue.core.open_items import Place
 from services.queue.core.replica import LogMoved, LogRecord
-from services.queue.ports import CommandLog
+from services.queue.ports import CommandLog, Unstored
 from shared.errors import InvalidInput, KafkaUnavailable
 
 
@@ -48,6 +49,8 @@ class InMemoryQueueStore:
         self.logs: dict[str, StoredLog] = {}
         self.topics: dict[str, StoredItems] = {}
         self.committed: dict[str, list[int]] = {}
+        self.max_bytes: dict[str, int] = {}
+        """By topic, the most bytes of an item that it takes."""
         self.fail: list[Literal["before", "after", ""]] = []
         self.is_away = False
         self.clock_lag_ms = 0
@@ -243,11 +246,12 @@ class InMemoryItemLog:
         found = {place: self._stored.partitions[place[0]][place[1]] for place in places}
         return {place: item for place, item in found.items() if item is not None}
 
-    async def append(self, items: Sequence[ItemRecord]) -> list[int]:
+    async def append(self, items: Sequence[ItemRecord]) -> Unstored:
         if self._store.is_away:
-            return list(range(len(items)))
-        self.store_now(items)
-        return []
+            return Unstored(unsure=range(len(items)))
+        most = self._store.max_bytes.get(self._topic, math.inf)
+        self.store_now([item for item in items if len(item.value) <= most])
+        return Unstored(refused=[n for n, item in enumerate(items) if len(item.value) > most])
 
     def store_now(self, items: Sequence[ItemRecord]) -> None:
         """What the broker does with them."""

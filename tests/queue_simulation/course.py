@@ -148,7 +148,7 @@ class Course:
 
         async def is_put() -> bool:
             unstored = await self._ask_q(self.rng.choice(self.workers), lambda leasing: leasing.put(items))
-            return bool(unstored == [])
+            return unstored is not None and not unstored.indexes
 
         # with ids, because a put without an answer is put again
         while not await is_put():  # noqa: ASYNC110  each try is another request

@@ -164,8 +164,8 @@ FAULTS = (
     _WorkersFault(
         name="redriven letters are done before they are stored",
         file=f"{WORKER}/leasing.py",
-        text="if await self.sound_items.append(again):",
-        instead="if False:",
+        text="if n not in unstored.indexes]",
+        instead="]",
     ),
     _WorkersFault(
         name="a worker that stood still hands out what is over",
@@ -183,14 +183,14 @@ FAULTS = (
     _WorkersFault(
         name="exhausted items are done without a letter",
         file=f"{WORKER}/burying.py",
-        text="if made and await letters.append(made):",
-        instead="if False:",
+        text="if not made:",
+        instead="if True:",
     ),
     _WorkersFault(
         name="letters that are not stored pass for stored",
         file=f"{WORKER}/burying.py",
-        text='raise KafkaUnavailable("the dead letters are not stored")',
-        instead="pass",
+        text="buried = [receipt for receipt in some if receipt not in unsure]",
+        instead="buried = some",
     ),
     _WorkersFault(
         name="commands of one record get each other's answers",

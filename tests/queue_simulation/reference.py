@@ -90,6 +90,9 @@ class Reference:
             case Ack():
                 return [self._finish(offset, receipt, "acked") for receipt in command.receipts]
             case Dead():
+                self.tally["bare"] += command.is_bare * sum(
+                    self._good(receipt) is not None for receipt in dict.fromkeys(command.receipts)
+                )
                 return [self._finish(offset, receipt, "dead") for receipt in command.receipts]
             case Until():
                 return [self._put_off(receipt, command) for receipt in command.receipts]

@@ -166,7 +166,7 @@ class _Course:
     def _reject(self) -> None:
         if some := self._some():
             self._world.letters |= {one[:2] for one in some}
-            self._worker().submit([Dead(some)])
+            self._worker().submit([Dead(some, self._rng.random() < 0.3)])
 
     def _read(self) -> None:
         self._worker().read(self._rng.choice([1, 5, 30]))

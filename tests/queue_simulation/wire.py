@@ -17,6 +17,7 @@ from services.queue.core.commands import decode_record
 from services.queue.core.items import ItemRecord
 from services.queue.core.open_items import Place
 from services.queue.core.replica import LogMoved, LogRecord
+from services.queue.ports import Unstored
 from shared.errors import KafkaUnavailable
 from tests.fakes.queues import InMemoryCommandLog, InMemoryItemLog, InMemoryQueueStore
 from tests.fakes.virtual_time import PROCESS
@@ -137,7 +138,7 @@ class UnreliableItemLog(InMemoryItemLog):
         await self._wire.pause(0.5)  # what was found is old when it arrives
         return found
 
-    async def append(self, items: Sequence[ItemRecord]) -> list[int]:
+    async def append(self, items: Sequence[ItemRecord]) -> Unstored:
         sender = PROCESS.get()
 
         def store() -> None:
@@ -147,5 +148,5 @@ class UnreliableItemLog(InMemoryItemLog):
         try:
             await self._wire.deliver("items", store)
         except KafkaUnavailable:
-            return list(range(len(items)))
-        return []
+            return Unstored(unsure=range(len(items)))
+        return Unstored()

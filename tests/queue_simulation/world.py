@@ -22,6 +22,7 @@ COUNTED = {
     "repeats": "repeat",
     "dead": "dead",
     "commands": "commands",
+    "bare": "bare",
 }
 """Fields of the fold's counts, which the metrics report, and the reference's words for them."""
 INCARNATION = b"present"

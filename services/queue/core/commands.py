@@ -86,9 +86,13 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ack"):
 
 
 class Dead(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="dead"):
-    """The items are done, since copies of them are in the queue of dead letters; their ids are forgotten."""
+    """The items are done, since copies of them are in the queue of dead letters; their ids are forgotten.
+
+    `is_bare`: the copies are without their values.
+    """
 
     receipts: tuple[Receipt, ...]
+    is_bare: bool = False
 
 
 class Until(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="until"):

@@ -116,10 +116,8 @@ def _apply(state: QueueState, offset: int, command: AnyCommand) -> Answer:
             return _lease(state, offset, command)
         case Enter():
             return _enter(state, command)
-        case Ack():
-            return _finish(state, offset, command.receipts, is_dead=False)
-        case Dead():
-            return _finish(state, offset, command.receipts, is_dead=True)
+        case Ack() | Dead():
+            return _finish(state, offset, command)
         case Until():
             return _put_off(state, command)
         case Seek():
@@ -217,11 +215,13 @@ def _enter(state: QueueState, command: Enter) -> Answer:
     return EnterAnswer(is_kept=True)
 
 
-def _finish(state: QueueState, offset: int, receipts: Sequence[Receipt], *, is_dead: bool) -> Answer:
+def _finish(state: QueueState, offset: int, command: Ack | Dead) -> Answer:
     """The items are done. Done again is done, no matter who did it."""
     assert state.settings is not None
+    is_dead = isinstance(command, Dead)
+    is_bare = isinstance(command, Dead) and command.is_bare
     stale: list[int] = []
-    for index, receipt in enumerate(receipts):
+    for index, receipt in enumerate(command.receipts):
         item = _find(state, receipt)
         if item is None:
             if not _is_done(state, receipt, offset):
@@ -229,6 +229,7 @@ def _finish(state: QueueState, offset: int, receipts: Sequence[Receipt], *, is_d
             continue
         state.open.remove(item.place)
         state.counts.dead += is_dead
+        state.counts.bare += is_bare
         state.counts.acked += not is_dead
         if item.id and is_dead:
             state.ids.forget(item.id)

@@ -27,6 +27,8 @@ MAX_KEPT_ID_BYTES = 256
 _BOM = b"\xef\xbb\xbf"
 _ID, _ITEM = "id", "item"
 """Headers: the item's id; in a dead letter, the id that the item had."""
+_PLACE = "place"
+"""Header of a dead letter without its value: topic or queue, partition and offset of the item."""
 
 
 class ItemRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +132,7 @@ class Death(NamedTuple):
 
 
 def life_of(first_lease: int, incarnation: bytes) -> str:
-    """The life of an item that this lease began in this incarnation of the queue, which it does not give away.
+    """The life of an item that this lease began in this incarnation of the queue, which stays secret.
 
     >>> life_of(17, b""), life_of(17, b"drawn")
     ('17', '17/8fd6962c029b')
@@ -151,6 +153,17 @@ def dead_letter(queue: str, receipt: Receipt, record: ItemRecord, death: Death, 
         headers[_ITEM] = record.id
     id_ = f"{queue}/{receipt.partition}/{receipt.offset}/{death.life}"
     return ItemRecord(value=record.value, id=id_, headers=headers)
+
+
+def without_value(letter: ItemRecord, place: str) -> ItemRecord:
+    """The letter of an item that Kafka does not take: it says where the item is, and how large it was."""
+    kept = {name: text for name, text in letter.headers.items() if name in ("attempts", "why", _ITEM)}
+    return ItemRecord(value=b"", id=letter.id, headers=kept | {_PLACE: place, "size": str(len(letter.value))})
+
+
+def has_value(letter: ItemRecord) -> bool:
+    """Whether the letter of a queue with a topic of its own holds its item."""
+    return _PLACE not in letter.headers
 
 
 def redriven(letter: ItemRecord) -> ItemRecord:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from fastapi import APIRouter, Response
 
-from services.queue.core.items import read_posted
+from services.queue.core.items import RejectedItem, read_posted
 from services.queue.http.exchange import CountedAnswer, Handler
 from services.queue.http.messages import (
     Done,
@@ -73,17 +73,20 @@ class ItemHandlers:
         posted = read_posted(body, form)
         del body  # the items are its parts, and it may be large
         unstored = await leasing.put(posted.accepted)
-        rejected: dict[str, Any] = {"rejected": posted.rejected}
-        if posted.rejected and not posted.accepted:
+        refused = [_refused(posted.indexes[index]) for index in unstored.refused]
+        every = sorted([*posted.rejected, *refused], key=lambda item: item.index)
+        rejected: dict[str, Any] = {"rejected": every}
+        count = len(posted.accepted) - len(refused)
+        if every and not count:
             detail = "no item is acceptable"
             return problem(422, "items-rejected", detail, accepted=0, **rejected)
-        if unstored:
-            count = len(posted.accepted)
-            detail = f"Kafka acknowledged only {count - len(unstored)} of {count} items in time"
-            again = [posted.indexes[index] for index in unstored]
-            stored: dict[str, Any] = {"accepted": count - len(unstored), "unstored": again}
+        if unstored.unsure:
+            left = count - len(unstored.unsure)
+            detail = f"Kafka acknowledged only {left} of {count} items in time"
+            again = [posted.indexes[index] for index in unstored.unsure]
+            stored: dict[str, Any] = {"accepted": left, "unstored": again}
             return problem(503, "kafka-unavailable", detail, headers=RETRY, **stored, **rejected)
-        return PutItems(accepted=len(posted.accepted), rejected=posted.rejected)
+        return PutItems(accepted=count, rejected=every)
 
     async def lease(self, queue: str, body: bytes, _: Form) -> CountedAnswer:
         """Leases items. May be cancelled: loses nothing."""
@@ -157,6 +160,11 @@ def item_routes() -> APIRouter:
 
 async def _answered_before(queue: str) -> Response:
     raise AssertionError(f"a request about {queue} that the face has not answered")
+
+
+def _refused(index: int) -> RejectedItem:
+    detail = "Kafka refuses it for good: it is too large for the queue's topic, or against its rules"
+    return RejectedItem(index=index, reason="refused", detail=detail)
 
 
 def _lease_ms(leasing: Leasing, lease_s: float | None) -> int:

@@ -23,9 +23,10 @@ from services.queue.core.items import ItemRecord, headers_of, read_record
 from services.queue.core.open_items import Place
 from services.queue.kafka.cache import ItemCache, ItemCaches
 from services.queue.kafka.log import check_topic
+from services.queue.ports import Unstored
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
-from shared.kafka.delivery import Delivery, Record
+from shared.kafka.delivery import Delivery, Loss, Record
 from shared.kafka.fetcher import Fetcher
 from shared.kafka.groups import KafkaGroup
 from shared.kafka.offsets import EARLIEST, LATEST, NONE, Partition, delete_records, list_offsets
@@ -44,6 +45,8 @@ CHECK_S = 1.0
 """Between looks at whether the topic may be another one; it costs no request while nothing is suspect."""
 READS_AT_ONCE: Final = 2
 """Of one queue, of items that have left the cache: each may bring some megabytes."""
+REFUSED_FOR_GOOD: Final = frozenset({10, 18, 32, 87})
+"""Error codes: the record is too large, its time is wrong, or a rule of the topic forbids it."""
 ALL_READS_AT_ONCE: Final = 8
 """Of all queues."""
 
@@ -54,6 +57,20 @@ class Shared:
 
     caches: ItemCaches = field(default_factory=ItemCaches)
     reads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(ALL_READS_AT_ONCE))
+
+
+class _Fate(Delivery):
+    """What has become of appended items."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unsure: list[int] = []
+        self.refused: list[int] = []
+
+    def lost(self, indexes: Sequence[int], loss: Loss) -> None:
+        is_refused = loss.code in REFUSED_FOR_GOOD and not loss.is_unknown
+        (self.refused if is_refused else self.unsure).extend(indexes)
+        super().lost(indexes, loss)
 
 
 class KafkaItemLog:
@@ -246,15 +263,24 @@ class KafkaItemLog:
         ):
             yield record.offset, read_record(record.value, record.headers, record.timestamp)
 
-    async def append(self, items: Sequence[ItemRecord]) -> list[int]:
+    async def append(self, items: Sequence[ItemRecord]) -> Unstored:
         """See `ItemLog`. All go to one partition, in order; the next call's go to the next one."""
         self._turn = (self._turn + 1) % len(self.ends)
-        records: list[Record] = [(None, item.value, headers_of(item)) for item in items]
-        delivery = Delivery()
         place = self._partitions[self._turn]
-        delivery.expect(self._sender.add(place, records, range(len(records)), delivery))
-        await delivery.done
-        return sorted(delivery.unstored)
+        fate = await self._send(place, items, range(len(items)))
+        refused = fate.refused
+        if len(items) > 1:  # a batch is refused as a whole, for one of its records
+            alone = [await self._send(place, items, [index]) for index in refused]
+            refused = [index for one in alone for index in one.refused]
+            fate.unsure += [index for one in alone for index in one.unsure]
+        return Unstored(sorted(fate.unsure), refused)
+
+    async def _send(self, place: Partition, items: Sequence[ItemRecord], indexes: Sequence[int]) -> _Fate:
+        records: list[Record] = [(None, items[n].value, headers_of(items[n])) for n in indexes]
+        fate = _Fate()
+        fate.expect(self._sender.add(place, records, indexes, fate))
+        await fate.done
+        return fate
 
     async def find(self, to: int | str) -> list[int]:
         """See `ItemLog`."""

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from services.queue.core.commands import Ack, Dead, Lease, Receipt, Seek, Until
 from services.queue.core.fold import BURY_MS, Applied, LeaseAnswer, Leased, ReceiptsAnswer
-from services.queue.core.items import Death, ItemRecord, life_of, redriven
+from services.queue.core.items import Death, ItemRecord, has_value, life_of, redriven
 from services.queue.core.open_items import Place
 from services.queue.core.queue_state import QueueStatus
 from services.queue.core.receipts import read_receipt
-from services.queue.ports import ItemLog
+from services.queue.ports import ItemLog, Unstored
 from services.queue.worker.answers import AnswerShare
-from services.queue.worker.burying import bury_exhausted, copy_to
+from services.queue.worker.burying import bury, bury_exhausted
 from services.queue.worker.engine import Engine, QueueNotReady
 from services.queue.worker.handing_out import READ_AT_ONCE, HandedOut, hand_out, place_of
 from shared.errors import Conflict, KafkaUnavailable
@@ -90,8 +90,8 @@ class Leasing:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
 
-    async def put(self, items: Sequence[ItemRecord]) -> list[int]:
-        """Stores items; the indexes of those that may not be stored.
+    async def put(self, items: Sequence[ItemRecord]) -> Unstored:
+        """Stores items, each by itself.
 
         Raises Conflict if the queue is over another topic, or one of dead letters.
         """
@@ -100,7 +100,7 @@ class Leasing:
             raise Conflict("a queue of dead letters gets them from its queue alone")
         if settings is not None and settings.over:
             raise Conflict(f"the queue is over the topic {settings.over}: what is written there is its items")
-        return await self.sound_items.append(items) if items else []
+        return await self.sound_items.append(items) if items else Unstored()
 
     async def lease(self, count: int, lease_ms: int, share: AnswerShare | None = None) -> Sequence[HandedOut]:
         """At most `count` items, at once; none only if there is none. May be cancelled: loses nothing.
@@ -175,7 +175,8 @@ class Leasing:
                 for receipt, item in found.items()
                 if item is not None and item.lease == receipt.lease
             }
-            await copy_to(letters, self.engine.name, self.sound_items, deaths, why)
+            if await bury(self.engine, self.sound_items, letters, deaths, why):
+                raise KafkaUnavailable("not all dead letters are stored; the other items are done")
             # for all: a stale receipt never becomes good again, and done again is done
             return (await self.engine.submit(Dead(good), ReceiptsAnswer)).stale
 
@@ -243,21 +244,33 @@ class Leasing:
         return self.engine.status()
 
     async def redrive(self) -> QueueStatus:
-        """Puts the dead letters that are ready back into the queue, in order; the status after it."""
+        """Puts the dead letters that are ready back into the queue, in order; the status after it.
+
+        Those without a value stay where they are. Raises Conflict if Kafka refuses some items for good.
+        """
         settings, dead = self.engine.state.settings, self.dead
         if settings is None or settings.over:
             raise Conflict("the queue has no topic of its own: lease its dead letters instead")
         await dead.items.catch_up()
-        left = dead.engine.status().ready
-        while left > 0:
-            found = await dead.lease(min(left, REDRIVE_AT_ONCE), REDRIVE_LEASE_MS)
-            if not found:
-                break
-            left -= len(found)
-            again = [redriven(one.record) for one in found]
-            if await self.sound_items.append(again):
-                raise KafkaUnavailable("not all dead letters are stored again; those stay where they are")
-            await dead.ack([one.receipt for one in found])
+        left, stay = dead.engine.status().ready, list[Leased]()
+        try:
+            while left > 0:
+                found = await dead.lease(min(left, REDRIVE_AT_ONCE), REDRIVE_LEASE_MS)
+                if not found:
+                    break
+                left -= len(found)
+                whole = [one for one in found if has_value(one.record)]
+                stay += [one.leased for one in found if not has_value(one.record)]
+                unstored = await self.sound_items.append([redriven(one.record) for one in whole])
+                await dead.ack([one.receipt for n, one in enumerate(whole) if n not in unstored.indexes])
+                if unstored.unsure:
+                    raise KafkaUnavailable("not all dead letters are stored again; those stay where they are")
+                if unstored.refused:
+                    raise Conflict(
+                        f"Kafka refuses {len(unstored.refused)} of the items; they stay where they are"
+                    )
+        finally:
+            dead.engine.give_back(stay)
         await self.items.catch_up()
         return self.engine.status()
 
