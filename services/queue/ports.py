@@ -140,7 +140,10 @@ class QueueStore(Protocol):
         ...
 
     async def create(self, name: str, *, over: str, partitions: int) -> None:
-        """Creates the topics of a queue that do not exist yet."""
+        """Creates the topics of a queue and of its dead letters that do not exist yet, or none of them.
+
+        Raises InvalidInput if the name is too like another one.
+        """
         ...
 
     async def delete(self, name: str, *, over: str, log: CommandLog) -> None:

@@ -16,6 +16,7 @@ from services.queue.core.open_items import Place
 from services.queue.core.replica import LogMoved, LogRecord
 from services.queue.ports import CommandLog, Unstored
 from shared.errors import InvalidInput, KafkaUnavailable
+from shared.model.names import DEAD
 
 
 @dataclass(slots=True)
@@ -79,9 +80,10 @@ class InMemoryQueueStore:
 
     async def create(self, name: str, *, over: str, partitions: int) -> None:
         self.check()
-        self.logs.setdefault(name, StoredLog())
-        if not over and name not in self.topics:
-            self.make_topic(name, partitions)
+        for queue, count in ((name, partitions), (f"{name}{DEAD}", 1)):
+            self.logs.setdefault(queue, StoredLog())
+            if not (over and queue == name) and queue not in self.topics:
+                self.make_topic(queue, count)
 
     async def delete(self, name: str, *, over: str, log: CommandLog) -> None:
         await log.check()

@@ -22,7 +22,7 @@ from shared.kafka.fetcher import Fetcher
 from shared.kafka.groups import KafkaGroup
 from shared.kafka.sender import Sender
 from shared.kafka.topics import ensure_topics, queue_log_topic, queue_topic
-from shared.model.names import Names
+from shared.model.names import DEAD, Names
 
 BATCH_BYTES = 1024 * 1024
 FETCHED_BYTES = 16 * 1024 * 1024
@@ -76,10 +76,15 @@ class KafkaQueueStore:
 
     async def create(self, name: str, *, over: str, partitions: int) -> None:
         """See `QueueStore`."""
+        letters = f"{name}{DEAD}"
         own = [] if over else [queue_topic(self._names, name, partitions)]
-        log = queue_log_topic(self._names, name)
-        if log.name not in await ensure_topics(self._access, [*own, log], self._replication):
-            await self._check_clock(log.name)
+        own.append(queue_topic(self._names, letters, 1))
+        logs = [queue_log_topic(self._names, one) for one in (name, letters)]
+        # Kafka may reject a single one: `queue.mail_log` and `queue.mail.log` would share metrics
+        made = await ensure_topics(self._access, [*own, *logs], self._replication, all_or_none=True)
+        for log in logs:
+            if log.name not in made:
+                await self._check_clock(log.name)
 
     async def _check_clock(self, log: str) -> None:
         """Raises InvalidInput if the log, which an operator has made, has the times of those who write."""

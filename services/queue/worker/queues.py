@@ -155,6 +155,10 @@ class Queues:
             raise Conflict("`over` and `partitions` of a queue are fixed at its creation")
         dead = QueueSettings(max_attempts=0, keep_ms=settings.keep_ms)
         of_dead: tuple[Changeable, ...] = ("keep_ms",) if "keep_ms" in changes.fields else ()
+        if present is None or await self._settings_of(f"{name}{DEAD}") is None:
+            await self._store.create(name, over=settings.over, partitions=settings.partitions)
+            await self._until_open(f"{name}{DEAD}")
+            await self._until_open(name)
         for queue, its, fields in ((f"{name}{DEAD}", dead, of_dead), (name, settings, changes.fields)):
             await self._configure(queue, its, fields)
             await self.find(queue)
@@ -187,8 +191,6 @@ class Queues:
         if present is not None:
             settings = msgspec.structs.replace(settings, rules=present.rules)
         else:
-            await self._store.create(name, over=settings.over, partitions=settings.partitions)
-            await self._until_open(name)
             settings = msgspec.structs.replace(settings, incarnation=self._rng.randbytes(INCARNATION_BYTES))
         engine = self._open[name].engine
         for _ in range(2):  # a creation that another one preceded is refused, and then a change

@@ -221,8 +221,8 @@ def test_a_snapshot_of_a_deleted_queue_is_no_beginning() -> None:
 async def test_a_log_without_incarnations_is_read_as_before() -> None:
     """Of a queue that an earlier version created, in the form that it wrote; its settings may change."""
     store = InMemoryQueueStore()
+    await store.create("q", over="", partitions=1)
     for name, most in (("q", 5), ("q.dead", 0)):
-        await store.create(name, over="", partitions=1)
         settings = ["settings", [1, "", 1, 30_000, most, 300_000, 86_400_000], None]
         value = msgspec.msgpack.encode([b"old", 1, [settings]])
         store.logs[name].records.append(LogRecord(0, 1, value))
