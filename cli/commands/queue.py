@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from cli.commands.control import Answer, ask, print_list
-from cli.commands.queue_work import Work, work_on
+from cli.commands.queue_work import Work, check_program, ended_by_signals, work_on
 from cli.http.client import BatonClient, connect
 from cli.terminal.layout import Column
 from cli.terminal.lists import formats_option
@@ -194,9 +194,16 @@ def work(queue: str, command: tuple[str, ...], lease_s: float, until_empty: bool
 
     The item's data is its standard input. The lease is extended while it runs. Exit code 0 acknowledges the
     item; any other gives it back, for 1 s the first time, then for twice as long each time, up to an hour.
+    Ctrl-C, SIGTERM and SIGHUP end the command and give its item back at once.
     """
     todo = Work(queue=_path(queue), command=command, lease_s=lease_s, until_empty=until_empty)
-    _connected(url, key, lambda client: work_on(client, todo))
+    check_program(command)
+
+    async def work(client: BatonClient) -> None:
+        with ended_by_signals():
+            await work_on(client, todo)
+
+    _connected(url, key, work)
 
 
 def _connected(url: str, key: str, call: Callable[[BatonClient], Awaitable[Any]]) -> Any:

@@ -10,7 +10,10 @@ import asyncio
 import base64
 import contextlib
 import os
-from collections.abc import Sequence
+import shutil
+import signal
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +21,11 @@ import click
 import msgspec
 
 from cli.http.client import BatonClient
-from shared.errors import BatonError, Conflict, Unavailable
+from shared.errors import BatonError, Conflict, InvalidInput, Unavailable
 
 WAIT_S = 20
 MOST_DELAY_S = 3600.0
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 AGAIN_S = 1.0
 """Between tries to settle an item, each of which is patient itself."""
 
@@ -34,6 +38,39 @@ class Work:
     command: Sequence[str]
     lease_s: float
     until_empty: bool
+
+
+def check_program(command: Sequence[str]) -> None:
+    """Raises InvalidInput if there is no such program: then nothing should be leased."""
+    if shutil.which(command[0]) is None:
+        raise InvalidInput(f"{command[0]} is no program that can be started")
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP do to this task what Ctrl-C does: they cancel it. Raises KeyboardInterrupt then."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    is_main = threading.current_thread() is threading.main_thread()  # no other gets signals
+    # one that is ignored was meant to be, as SIGHUP by nohup
+    handled = [one for one in ENDING if is_main and signal.getsignal(one) != signal.SIG_IGN]
+    came: list[signal.Signals] = []
+
+    def end(came_now: signal.Signals) -> None:
+        came.append(came_now)
+        task.cancel()
+
+    for one in handled:
+        loop.add_signal_handler(one, end, one)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if came:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        for one in handled:
+            loop.remove_signal_handler(one)
 
 
 async def work_on(client: BatonClient, work: Work) -> None:
@@ -53,6 +90,9 @@ async def _run_one(client: BatonClient, work: Work, item: dict[str, Any]) -> Non
     try:
         try:
             code = await _run(work.command, item)
+        except OSError as error:  # it has not run, and would not for the next item either
+            await client.call("POST", f"/queues/{work.queue}/release", receipts | {"unseen": True})
+            raise InvalidInput(f"{work.command[0]} cannot be started: {error.strerror}") from None
         except asyncio.CancelledError:
             with contextlib.suppress(BatonError):
                 await client.call("POST", f"/queues/{work.queue}/release", receipts)

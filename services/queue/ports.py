@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Protocol
 
 from services.queue.core.items import ItemRecord
@@ -14,7 +15,10 @@ from services.queue.core.replica import LogRecord
 
 
 class CommandLog(Protocol):
-    """The log of one queue: one partition, read from an offset on. All of it may raise KafkaUnavailable."""
+    """The log of one queue: one partition, read from an offset on. All of it may raise KafkaUnavailable.
+
+    What is read is one topic, by its id; what is appended goes to whatever topic has its name by then.
+    """
 
     async def bounds(self) -> tuple[int, int]:
         """The first offset, and the next one to be written."""
@@ -32,13 +36,33 @@ class CommandLog(Protocol):
         """Returns once the record is stored. After KafkaUnavailable it may be stored all the same."""
         ...
 
+    async def check(self) -> None:
+        """Raises LogMoved if another topic has the name by now: what is to be deleted is gone."""
+        ...
+
     async def trim(self, below: int) -> None:
-        """Deletes the records below the offset."""
+        """Deletes the records below the offset. Raises LogMoved as `check`."""
         ...
 
     def close(self) -> None:
         """Ends the reading; never raises."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Unstored:
+    """Indexes of items that an append has not stored, or not surely; it may be repeated for the `unsure`.
+
+    Kafka will never take the `refused` ones: they are too large for the topic, or against its rules.
+    """
+
+    unsure: Sequence[int] = ()
+    refused: Sequence[int] = ()
+
+    @property
+    def indexes(self) -> Set[int]:
+        """Both."""
+        return {*self.unsure, *self.refused}
 
 
 class ItemLog(Protocol):
@@ -88,8 +112,8 @@ class ItemLog(Protocol):
         """The items at these places; without those that do not exist (any more)."""
         ...
 
-    async def append(self, items: Sequence[ItemRecord]) -> list[int]:
-        """Stores the items; returns the indexes of those that may not be stored."""
+    async def append(self, items: Sequence[ItemRecord]) -> Unstored:
+        """Stores the items, each by itself: what becomes of one is no matter of the others."""
         ...
 
     async def find(self, to: int | str) -> list[int]:
@@ -97,7 +121,10 @@ class ItemLog(Protocol):
         ...
 
     async def settle(self, lowest: Sequence[int], before_ms: int | None) -> None:
-        """Commits the lowest offsets that are not done; of those below, deletes what was put before that."""
+        """Commits the lowest offsets that are not done; of those below, deletes what was put before that.
+
+        Raises LogMoved if another topic has the name by now.
+        """
         ...
 
     def close(self) -> None:
@@ -113,11 +140,17 @@ class QueueStore(Protocol):
         ...
 
     async def create(self, name: str, *, over: str, partitions: int) -> None:
-        """Creates the topics of a queue that do not exist yet."""
+        """Creates the topics of a queue and of its dead letters that do not exist yet, or none of them.
+
+        Raises InvalidInput if the name is too like another one.
+        """
         ...
 
-    async def delete(self, name: str, *, over: str) -> None:
-        """Deletes the topics of a queue, except the one that it is over."""
+    async def delete(self, name: str, *, over: str, log: CommandLog) -> None:
+        """Deletes the topics of a queue, except the one that it is over.
+
+        Raises LogMoved if `log` is another one by now: then so is the queue.
+        """
         ...
 
     async def count_partitions(self, over: str) -> int:

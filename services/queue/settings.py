@@ -22,8 +22,9 @@ class QueueServiceSettings(ServiceSettings):
     port: int = setting(8002, "port to listen on", PORTS)
     queue_keys_file: str = setting(
         "",
-        "file of keys for queues, one per line, `KEY SCOPES` with `enqueue`, `work` and `manage` as scopes, "
-        "`+` between them (`#` comments); reread when it changes; empty: no key is required",
+        "file of keys for queues, one per line, `KEY SCOPES [QUEUES]` with `enqueue`, `work` and `manage` as "
+        "scopes, `+` between them, and perhaps the names of queues, `,` between them (`#` comments); reread "
+        "when it changes; empty: no key is required",
     )
     max_inflight_bytes: int = setting(
         64 * 1024 * 1024,

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aiokafka.protocol.admin import CreateTopicsRequest, DeleteTopicsRequest, DescribeConfigsRequest
 
-from shared.errors import InvalidInput, KafkaUnavailable
+from shared.errors import BatonError, InvalidInput, KafkaUnavailable
 from shared.kafka.cluster import Cluster
 from shared.kafka.refusals import NO_RIGHT, reason_of, refusal
 from shared.kafka.wire.metadata import MetadataRequest
@@ -103,21 +104,43 @@ async def count_partitions(cluster: Cluster, topic: str) -> int:
     return len(replicas[topic])
 
 
-async def create_topics(cluster: Cluster, specs: Iterable[TopicSpec], replication: int) -> dict[str, bool]:
+async def create_topics(
+    cluster: Cluster, specs: Iterable[TopicSpec], replication: int, *, all_or_none: bool = False
+) -> dict[str, bool]:
     """Creates the topics; says of each whether it is new. Existing ones stay as they are.
 
-    Without the right to create topics it suffices that they exist. Raises InvalidInput when Kafka rejects a
-    topic, KafkaUnavailable.
+    Without the right to create topics it suffices that they exist. `all_or_none`: if Kafka would reject one,
+    none is created, and if it rejects one all the same, the others are deleted again. Raises InvalidInput
+    when Kafka rejects a topic, KafkaUnavailable.
     """
     rows: list[Any] = [
         (spec.name, spec.partitions, replication, [], [*spec.configs.items()]) for spec in specs
     ]
+    if not all_or_none:
+        return await _create(cluster, rows, is_trial=False)
+    await _create(cluster, rows, is_trial=True)
+    made: list[str] = []
+    try:
+        return await _create(cluster, rows, is_trial=False, made=made)
+    except BatonError:
+        if made:
+            with contextlib.suppress(KafkaUnavailable):
+                await delete_topics(cluster, made)
+        raise
+
+
+async def _create(
+    cluster: Cluster, rows: list[Any], *, is_trial: bool, made: list[str] | None = None
+) -> dict[str, bool]:
+    """As `create_topics`; `made` gets what it creates, even if it raises. `is_trial`: creates nothing."""
     # the broker's bound is below ours, so that its answer is the one we get
-    request = CreateTopicsRequest(rows, int(CREATE_TIMEOUT_S * 800), False)
+    request = CreateTopicsRequest(rows, int(CREATE_TIMEOUT_S * 800), is_trial)
     answer = await cluster.ask_controller(request, CREATE_TIMEOUT_S)
     if any(row[1] == _NOT_CONTROLLER for row in answer.topic_errors):
         await cluster.refresh()
         answer = await cluster.ask_controller(request, CREATE_TIMEOUT_S)
+    if made is not None:
+        made += [name for name, code, *_ in answer.topic_errors if code == 0]
     faults = [row for row in answer.topic_errors if row[1] not in (0, _EXISTS)]
     if denied := {name for name, code, *_ in faults if code in NO_RIGHT}:
         # an operator may have created them, and given no right to

@@ -33,6 +33,8 @@ class Loss:
     cause: str = ""
     is_unknown: bool
     """Whether they may be stored all the same. If not, they are not stored, and never will be."""
+    code: int = 0
+    """Kafka's error code, if it was `rejected`."""
     created_s: float
     """When the batch's first record arrived, on the loop's clock."""
 

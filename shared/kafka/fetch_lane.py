@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from shared.errors import KafkaUnavailable
 from shared.kafka.channel import Channel
@@ -35,13 +35,23 @@ SESSION_ENDED = frozenset({70, 71, 106})
 Asked = Mapping[Place, tuple[Reading, Wish]]
 
 
+class Budget(NamedTuple):
+    """What may be fetched now.
+
+    `share`: a reading that holds more is left out; −1: all are. `bytes`: of one partition and of one answer,
+    at most, except that a broker gives one batch whole.
+    """
+
+    share: int
+    bytes: int
+
+
 class Readings(Protocol):
     """What a lane needs of its fetcher."""
 
     is_committed: bool
 
-    @property
-    def room(self) -> int: ...
+    def budget(self) -> Budget: ...
     def of_broker(self, node: int) -> Iterable[Reading]: ...
     def take_over(self, partitions: Iterable[FetchedPartition], asked: Asked) -> None: ...
     def interrupted(self, node: int) -> None: ...
@@ -96,24 +106,31 @@ class FetchLane:
     async def _step(self) -> None:
         """Fetches once, or waits until there is something to fetch."""
         self._awake.clear()
-        asked = self._wanted()
+        budget = self._readings.budget()
+        asked = self._wanted(budget)
         if not asked:
             await self._awake.wait()
-        elif (room := self._readings.room) <= 0 or await self._fetch(asked, room) < SMALL_ANSWER:
+        elif await self._fetch(asked, budget) < SMALL_ANSWER:
             await asyncio.sleep(self._pace_s)
 
-    def _wanted(self) -> Asked:
-        return {
-            place: (reading, wish)
-            for reading in self._readings.of_broker(self._node)
-            if reading.has_room and (reading.is_urgent or self._name == "poll")
-            for place, wish in (reading.ask,)
-        }
+    def _wanted(self, budget: Budget) -> Asked:
+        wanted: dict[Place, tuple[Reading, Wish]] = {}
+        for reading in self._readings.of_broker(self._node):
+            if not reading.has_room or not (reading.is_urgent or self._name == "poll"):
+                continue
+            if reading.size > budget.share:
+                reading.is_left_out = True
+                continue
+            place, wish = reading.ask
+            if wish.max_bytes > budget.bytes:
+                wish = wish._replace(max_bytes=budget.bytes)
+            wanted[place] = reading, wish
+        return wanted
 
-    async def _fetch(self, asked: Asked, room: int) -> int:
+    async def _fetch(self, asked: Asked, budget: Budget) -> int:
         """One request and its answer; returns how many bytes of records there were."""
         wishes = {place: wish for place, (_, wish) in asked.items()}
-        limits = WAIT_MS[self._name], max(FETCH_BYTES, min(ANSWER_BYTES, room))
+        limits = WAIT_MS[self._name], max(FETCH_BYTES, min(ANSWER_BYTES, budget.bytes))
         if self._name == "poll":
             for reading, _ in asked.values():
                 reading.is_urgent = False

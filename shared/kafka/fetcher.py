@@ -4,19 +4,21 @@ A broker answers one request of a connection at a time, so a partition that came
 of the long poll under way. Therefore partitions that are new, were sought or had no room are fetched over a
 connection of their own, again and again, until the next long poll includes them (`fetch_lane.py`). What was
 fetched waits in each `Reading` until it is taken. One with much to take is left out, and all together hold a
-bounded number of bytes.
+bounded number of bytes. Of these, half is for whoever comes first, and the rest is shared: readers that take
+nothing keep nobody else from reading.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 from collections.abc import Collection, Coroutine, Iterable, Mapping
 
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import MOVED, Cluster
-from shared.kafka.fetch_lane import PACE_S, FetchLane
+from shared.kafka.fetch_lane import PACE_S, Budget, FetchLane
 from shared.kafka.offsets import EARLIEST, list_offsets
 from shared.kafka.reading import Reading
 from shared.kafka.refusals import reason_of
@@ -25,6 +27,7 @@ from shared.kafka.wire.fetch import FetchedPartition, Place, Wish
 logger = logging.getLogger(__name__)
 
 MAX_BUFFERED_BYTES = 64 * 1024 * 1024
+LEAST_SHARE = 16 * 1024
 SOON_S = 0.25
 """Leaders that are to be looked for within this time are looked for together."""
 
@@ -61,14 +64,28 @@ class Fetcher:
         self._lanes: dict[int, tuple[FetchLane, FetchLane]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_finding = False
+        self._is_full = False
+        """Whether nobody was fetched for lack of room."""
 
     def __repr__(self) -> str:
         return f"<Fetcher of {len(self._readings)} partitions over {self._cluster!r}>"
 
-    @property
-    def room(self) -> int:
-        """How many bytes may still be fetched."""
-        return self._max_bytes - sum(reading.size for reading in self._readings)
+    def budget(self) -> Budget:
+        """What may be fetched now.
+
+        Once half of the room is taken, only those with less than their share of the rest are fetched, and
+        little at a time. Beyond the bound nobody is, until somebody takes something.
+        """
+        held = sum(reading.size for reading in self._readings)
+        share = max(LEAST_SHARE, self._max_bytes // (4 * max(1, len(self._readings))))
+        if (left := self._max_bytes // 2 - held) > 0:
+            return Budget(self._max_bytes, max(share, left))
+        if held < self._max_bytes:
+            return Budget(share, share)
+        self._is_full = True
+        for reading in self._readings:
+            reading.is_left_out = True
+        return Budget(-1, share)
 
     def read(self, topic: str, partition: int, offset: int) -> Reading:
         """Begins to read the partition at the offset. End it with `forget`."""
@@ -83,6 +100,7 @@ class Fetcher:
         self._lost.discard(reading)
         self._overtaken.discard(reading)
         self._doubted.set()
+        self._wake_all()
 
     async def close(self) -> None:
         """Ends all readings; never raises. The cluster stays open."""
@@ -112,7 +130,7 @@ class Fetcher:
             if wish.offset != present.offset or fetched.place != place:
                 continue
             if fetched.error == _NONE and fetched.diverges_at is None:
-                reading.accept(fetched)
+                reading.accept(fetched, wish.max_bytes)
                 if fetched.records and reading in self._readings:
                     self._readings[reading] = self._readings.pop(reading)
             else:
@@ -126,6 +144,7 @@ class Fetcher:
 
     def _changed(self, reading: Reading) -> None:
         """Finds the reading's leader, and wakes the lanes to that broker."""
+        self._wake_all()
         if reading not in self._readings or reading in self._lost or reading in self._overtaken:
             return
         leader = self._cluster.leader(reading.topic, reading.partition)
@@ -145,6 +164,13 @@ class Fetcher:
             self._lanes[leader.node] = lanes
         for lane in lanes:
             lane.wake()
+
+    def _wake_all(self) -> None:
+        """Somebody has made room, if there was none."""
+        if self._is_full:
+            self._is_full = False
+            for lane in itertools.chain.from_iterable(self._lanes.values()):
+                lane.wake()
 
     def _refused(self, reading: Reading, fetched: FetchedPartition) -> None:
         """The fetch of one partition was refused; this concerns no other."""

@@ -34,6 +34,10 @@ class Reading:
         is_committed: bool = False,
     ) -> None:
         self.topic, self.partition = topic, partition
+        self.is_paused = False
+        """Whether its reader wants nothing at present."""
+        self.is_left_out = False
+        """Whether it was left out of a fetch, because of what it and the others hold."""
         self._end = -1
         self.is_urgent = True
         """Whether it should be fetched now, and not only with the next long poll."""
@@ -81,7 +85,7 @@ class Reading:
     @property
     def has_room(self) -> bool:
         """Whether it should be fetched: at most half of a fetch waits to be taken."""
-        return self.size <= FETCH_BYTES // 2 and self._failure is None
+        return not self.is_paused and self.size <= FETCH_BYTES // 2 and self._failure is None
 
     @property
     def leader(self) -> Leader | None:
@@ -112,6 +116,20 @@ class Reading:
         self.is_urgent = True
         self._filled.clear()
         self._changed(self)
+
+    def pause(self) -> None:
+        """Fetches nothing until `resume`, and holds nothing: others may have the room."""
+        self.is_paused = True
+        self.seek(self.position)
+
+    def resume(self) -> None:
+        """Reads on where it was paused, or has been sought since."""
+        self.is_paused, self.is_urgent = False, True
+        self._changed(self)
+
+    def note_end(self, end: int) -> None:
+        """Somebody has asked where the partition ends: while it is not fetched, no answer says so."""
+        self._end = end
 
     def repeat(self) -> None:
         """Goes back to the last record that was taken since the seek, so that its reader can compare it."""
@@ -145,8 +163,8 @@ class Reading:
         records = self._buffer.take(most)
         if not self.size:
             self._filled.clear()
-        if self.has_room and not had_room:
-            self.is_urgent = True
+        if self.has_room and (self.is_left_out or not had_room):
+            self.is_left_out, self.is_urgent = False, True
             self._changed(self)
         return records
 
@@ -155,10 +173,10 @@ class Reading:
         self._failure = KafkaUnavailable(reason, cause=f"{self!r}")
         self._filled.set()
 
-    def accept(self, fetched: FetchedPartition) -> None:
-        """Adds the answer to the present wish."""
+    def accept(self, fetched: FetchedPartition, asked_bytes: int) -> None:
+        """Adds the answer to the present wish, which asked for so many bytes at most."""
         self._end = fetched.end
-        if not fetched.records:
+        if not fetched.records or self.is_paused:
             return
         self._ask = None
         try:
@@ -167,7 +185,7 @@ class Reading:
             self.fail(error.detail)
             return
         if not found.size:
-            self._max_bytes = min(2 * self._max_bytes, MOST_FETCH_BYTES)
+            self._max_bytes = max(self._max_bytes, min(2 * asked_bytes, MOST_FETCH_BYTES))
             return
         self._buffer.add(fetched.records[: found.size], fetched.aborted)
         self._next, self._last_epoch = max(self._next, found.next_offset), found.epoch

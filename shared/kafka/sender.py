@@ -160,7 +160,7 @@ class Sender:
             outgoing.renounce()
             self._search.seek(outgoing, outgoing.backoff.next_s())
         else:
-            self._lose(outgoing, batch, "rejected", f"Kafka rejects the batch: {trouble}")
+            self._lose(outgoing, batch, "rejected", f"Kafka rejects the batch: {trouble}", code)
 
     def _stored(self, outgoing: Outgoing, batch: Batch, offset: int) -> None:
         outgoing.complete(batch, is_stored=True)
@@ -169,12 +169,13 @@ class Sender:
         batch.stored(offset)
         self._on_stored(outgoing.place)
 
-    def _lose(self, outgoing: Outgoing, batch: Batch, kind: LossKind, reason: str) -> None:
+    def _lose(self, outgoing: Outgoing, batch: Batch, kind: LossKind, reason: str, code: int = 0) -> None:
         loss = Loss(
             kind=kind,
             reason=reason,
             cause=batch.trouble or self._search.trouble,
             is_unknown=batch.may_be_stored,
+            code=code,
             created_s=batch.created_s,
         )
         outgoing.complete(batch, is_stored=False)

@@ -109,7 +109,9 @@ def needed_insync(replication: int) -> int:
     return min(2, replication)
 
 
-async def ensure_topics(kafka: Kafka, specs: Iterable[TopicSpec], replication: int) -> list[str]:
+async def ensure_topics(
+    kafka: Kafka, specs: Iterable[TopicSpec], replication: int, *, all_or_none: bool = False
+) -> list[str]:
     """Creates the topics that do not exist yet and returns their names; does not change existing ones.
 
     Warns if existing ones acknowledge too early (`needed_insync`). Returns normally if another process
@@ -118,7 +120,7 @@ async def ensure_topics(kafka: Kafka, specs: Iterable[TopicSpec], replication: i
     insync = {MIN_INSYNC: str(needed_insync(replication))}
     specs = [dataclasses.replace(spec, configs={**spec.configs, **insync}) for spec in specs]
     async with Cluster(kafka) as cluster:
-        is_new = await create_topics(cluster, specs, replication)
+        is_new = await create_topics(cluster, specs, replication, all_or_none=all_or_none)
         if existing := [name for name in is_new if not is_new[name]]:
             # only for a warning, so no reason to fail: a broker may forbid it
             with contextlib.suppress(KafkaUnavailable):

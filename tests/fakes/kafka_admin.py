@@ -15,7 +15,7 @@ from aiokafka.protocol.api import Request
 from shared.kafka.wire.settings import ChangeSettings
 from tests.fakes.kafka_transactions import TransactionalKafka
 
-EXISTS, NOT_CONTROLLER, NOT_COORDINATOR, UNKNOWN_TOPIC, INVALID = 36, 41, 16, 3, 40
+EXISTS, NOT_CONTROLLER, NOT_COORDINATOR, UNKNOWN_TOPIC, INVALID, INVALID_TOPIC = 36, 41, 16, 3, 40, 17
 NEWEST = dict.fromkeys(range(80), (0, 99))
 _OF_THE_TOPIC, _DEFAULT = 1, 5
 
@@ -33,6 +33,8 @@ class AdministeredKafka(TransactionalKafka):
         self.defaults: dict[str, str] = {}
         self.asked: list[tuple[int, str]] = []
         self.refused: dict[tuple[str, int], int | None] = {}
+        self.rejected: set[str] = set()
+        """Topics that are rejected when they are created, although a trial says nothing."""
 
     async def answer(self, node: int, request: Any) -> Any:
         """The answer, in real bytes; an error code in the place of every row's, if the request is refused."""
@@ -54,12 +56,21 @@ class AdministeredKafka(TransactionalKafka):
         rows = []
         for topic, partitions, replication, _, settings in asked.create_topic_requests:
             is_old = (topic, 0) in self.partitions
-            if not code and not is_old:
+            is_alike = any(_likeness(one) == _likeness(topic) for one, _ in self.partitions) and not is_old
+            if not code and (is_alike or (topic in self.rejected and not asked.validate_only)):
+                rows.append((topic, INVALID_TOPIC, "it collides with an existing topic"))
+                continue
+            if not code and not is_old and not asked.validate_only:
                 self.settings[topic] = dict(settings)
                 for number in range(partitions):
                     self.create(topic, number).replicas = replication
             rows.append((topic, code or (EXISTS if is_old else 0), "refused" if code else None))
         return 0, rows
+
+    def _DeleteTopicsRequest(self, node: int, asked: Any, code: int) -> Iterable[Any]:  # noqa: N802
+        for place in [place for place in self.partitions if place[0] in asked.topics]:
+            del self.partitions[place]
+        return 0, [(topic, code) for topic in asked.topics]
 
     def _DescribeConfigsRequest(self, node: int, asked: Any, code: int) -> Iterable[Any]:  # noqa: N802
         rows = []
@@ -124,3 +135,8 @@ class AdministeredKafka(TransactionalKafka):
                 self.committed.pop((asked.group_id, (topic, number)), None)
             topics.append((topic, [(number, 0) for number in numbers]))
         return code, 0, topics
+
+
+def _likeness(topic: str) -> str:
+    """What two topics must not share, as their metrics would have one name."""
+    return topic.replace(".", "_")

@@ -6,6 +6,7 @@ Time is that of the event loop. `fail` makes the next append to a log fail: `bef
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -13,7 +14,9 @@ from typing import Literal
 from services.queue.core.items import ItemRecord
 from services.queue.core.open_items import Place
 from services.queue.core.replica import LogMoved, LogRecord
+from services.queue.ports import CommandLog, Unstored
 from shared.errors import InvalidInput, KafkaUnavailable
+from shared.model.names import DEAD
 
 
 @dataclass(slots=True)
@@ -47,6 +50,8 @@ class InMemoryQueueStore:
         self.logs: dict[str, StoredLog] = {}
         self.topics: dict[str, StoredItems] = {}
         self.committed: dict[str, list[int]] = {}
+        self.max_bytes: dict[str, int] = {}
+        """By topic, the most bytes of an item that it takes."""
         self.fail: list[Literal["before", "after", ""]] = []
         self.is_away = False
         self.clock_lag_ms = 0
@@ -75,15 +80,20 @@ class InMemoryQueueStore:
 
     async def create(self, name: str, *, over: str, partitions: int) -> None:
         self.check()
-        self.logs.setdefault(name, StoredLog())
-        if not over and name not in self.topics:
-            self.make_topic(name, partitions)
+        for queue, count in ((name, partitions), (f"{name}{DEAD}", 1)):
+            self.logs.setdefault(queue, StoredLog())
+            if not (over and queue == name) and queue not in self.topics:
+                self.make_topic(queue, count)
 
-    async def delete(self, name: str, *, over: str) -> None:
-        self.check()
-        self.logs.pop(name, None)
-        if not over:
-            self.topics.pop(name, None)
+    async def delete(self, name: str, *, over: str, log: CommandLog) -> None:
+        await log.check()
+        self.drop(name, over=over)
+
+    def drop(self, name: str, *, over: str = "") -> None:
+        """What the broker does: whoever reads the topics finds out."""
+        for dropped in (self.logs.pop(name, None), None if over else self.topics.pop(name, None)):
+            if dropped is not None:
+                dropped.grow()
 
     async def count_partitions(self, over: str) -> int:
         if over not in self.topics:
@@ -91,14 +101,14 @@ class InMemoryQueueStore:
         return len(self.topics[over].partitions)
 
     def open_log(self, name: str) -> InMemoryCommandLog:
-        opened = self.readers[name] = InMemoryCommandLog(self, self.logs[name])
+        opened = self.readers[name] = InMemoryCommandLog(self, name)
         return opened
 
     async def open_items(
         self, name: str, *, over: str, partitions: int, frontier: Sequence[int]
     ) -> InMemoryItemLog:
         self.check()
-        items = InMemoryItemLog(self, name, self.topics[over or name])
+        items = InMemoryItemLog(self, name, over or name)
         await items.check(frontier)
         return items
 
@@ -106,13 +116,31 @@ class InMemoryQueueStore:
 class InMemoryCommandLog:
     """See `CommandLog`. While `may_read` is clear, it lags."""
 
-    def __init__(self, store: InMemoryQueueStore, stored: StoredLog) -> None:
-        self._store, self._stored, self._next = store, stored, 0
+    def __init__(self, store: InMemoryQueueStore, name: str) -> None:
+        self._store, self._name, self._next = store, name, 0
+        self._stored = store.logs.get(name, StoredLog())
         self.may_read = asyncio.Event()
         self.may_read.set()
 
-    async def bounds(self) -> tuple[int, int]:
+    @property
+    def _named(self) -> StoredLog:
+        """The log that has the name by now, to which appends go."""
         self._store.check()
+        if self._name not in self._store.logs:
+            raise KafkaUnavailable("there is no such topic")
+        return self._store.logs[self._name]
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether another log has the name by now, or none."""
+        return self._store.logs.get(self._name) is not self._stored
+
+    async def check(self) -> None:
+        if self._named is not self._stored:
+            raise LogMoved("it is another topic of the same name")
+
+    async def bounds(self) -> tuple[int, int]:
+        self._stored = self._named
         return self._stored.start, len(self._stored.records)
 
     def seek(self, offset: int) -> None:
@@ -120,14 +148,14 @@ class InMemoryCommandLog:
 
     async def read(self, timeout_s: float) -> Sequence[LogRecord]:
         changed = self._stored.changed
-        if self._next >= len(self._stored.records):
+        if self._next >= len(self._stored.records) and not self.is_moved:
             try:
                 async with asyncio.timeout(timeout_s):
                     await changed.wait()
             except TimeoutError:
                 return []
         await self.may_read.wait()
-        self._store.check()
+        await self.check()
         if self._next < self._stored.start:
             raise LogMoved("trimmed")
         found = self._stored.records[self._next :]
@@ -144,14 +172,19 @@ class InMemoryCommandLog:
         self._store.check()
         how = self._store.fail.pop(0) if self._store.fail else ""
         if how != "before":
-            offset = len(self._stored.records)
-            self._stored.records.append(LogRecord(offset, self._store.now_ms, value))
-            self._stored.grow()
+            self.store_now(value)
         if how:
             raise KafkaUnavailable("not acknowledged")
 
+    def store_now(self, value: bytes) -> int:
+        """What the broker does with a record; its offset."""
+        log = self._named
+        log.records.append(LogRecord(len(log.records), self._store.now_ms, value))
+        log.grow()
+        return len(log.records) - 1
+
     async def trim(self, below: int) -> None:
-        self._store.check()
+        await self.check()
         self._stored.start = max(self._stored.start, below)
 
     def close(self) -> None:
@@ -161,11 +194,24 @@ class InMemoryCommandLog:
 class InMemoryItemLog:
     """See `ItemLog`. It reads ahead at once, and keeps no copies."""
 
-    def __init__(self, store: InMemoryQueueStore, name: str, stored: StoredItems) -> None:
-        self._store, self._name, self._stored = store, name, stored
-        self.starts = [0] * len(stored.partitions)
+    def __init__(self, store: InMemoryQueueStore, name: str, topic: str) -> None:
+        self._store, self._name, self._topic = store, name, topic
+        self._stored = self._named
+        self.starts = [0] * len(self._stored.partitions)
         self.frontier: Sequence[int] = self.starts
         self.fault = ""
+
+    @property
+    def _named(self) -> StoredItems:
+        """The topic that has the name by now, to which items go."""
+        self._store.check()
+        if self._topic not in self._store.topics:
+            raise KafkaUnavailable("there is no such topic")
+        return self._store.topics[self._topic]
+
+    def _check(self) -> None:
+        if self._named is not self._stored:
+            raise KafkaUnavailable("it is another topic of the same name")
 
     @property
     def ends(self) -> list[int]:
@@ -180,7 +226,7 @@ class InMemoryItemLog:
         self.fault = "the topic was shortened: seek the queue back" if is_short else ""
 
     async def first(self, place: Place, end: int) -> ItemRecord | None:
-        self._store.check()
+        self._check()
         number, offset = place
         behind = self._stored.partitions[number][offset:end]
         return next((item for item in behind if item is not None), None)
@@ -198,24 +244,26 @@ class InMemoryItemLog:
         self._store.check()
 
     async def get(self, places: Collection[Place]) -> Mapping[Place, ItemRecord]:
-        self._store.check()
+        self._check()
         found = {place: self._stored.partitions[place[0]][place[1]] for place in places}
         return {place: item for place, item in found.items() if item is not None}
 
-    async def append(self, items: Sequence[ItemRecord]) -> list[int]:
+    async def append(self, items: Sequence[ItemRecord]) -> Unstored:
         if self._store.is_away:
-            return list(range(len(items)))
-        self.store_now(items)
-        return []
+            return Unstored(unsure=range(len(items)))
+        most = self._store.max_bytes.get(self._topic, math.inf)
+        self.store_now([item for item in items if len(item.value) <= most])
+        return Unstored(refused=[n for n, item in enumerate(items) if len(item.value) > most])
 
     def store_now(self, items: Sequence[ItemRecord]) -> None:
         """What the broker does with them."""
+        topic = self._named
         for item in items:
             stored = ItemRecord(
                 value=item.value, id=item.id, append_ms=self._store.now_ms, headers=item.headers
             )
-            min(self._stored.partitions, key=len).append(stored)
-        self._stored.grow()
+            min(topic.partitions, key=len).append(stored)
+        topic.grow()
 
     async def find(self, to: int | str) -> list[int]:
         if isinstance(to, str):
@@ -226,6 +274,8 @@ class InMemoryItemLog:
         ]
 
     async def settle(self, lowest: Sequence[int], before_ms: int | None) -> None:
+        if self._named is not self._stored:
+            raise LogMoved("it is another topic of the same name")
         self._store.committed[self._name] = list(lowest)
 
     def close(self) -> None:

@@ -10,18 +10,19 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from services.queue.core.commands import Ack, Receipt, Seek, Until
+from services.queue.core.commands import Seek
 from services.queue.core.items import ItemRecord
 from services.queue.worker.handing_out import HandedOut, place_of
 from services.queue.worker.leasing import Leasing
 from services.queue.worker.queues import QueueChanges, Queues
-from shared.errors import BatonError, KafkaUnavailable
+from shared.errors import BatonError, Conflict, KafkaUnavailable, NotFound
 from tests.fakes.virtual_time import PROCESS, VirtualLoop, until
 from tests.queue_simulation.ledger import Ledger
-from tests.queue_simulation.verdict import judge
+from tests.queue_simulation.verdict import folded, judge
 from tests.queue_simulation.wire import UnreliableStore
 from tests.simulation.trace import Trace
 
@@ -64,7 +65,12 @@ class Course:
         self.loop = loop
         self.trace = Trace(loop)
         self.store = UnreliableStore(self.rng, self.trace)
-        self.ledger = Ledger()
+        self.ledgers: defaultdict[bytes, Ledger] = defaultdict(Ledger)
+        """By incarnation of the queue."""
+        self._present = b""
+        """The incarnation of the present queue."""
+        self._kept = 0
+        """Clients have put the numbers below before the present queue was created."""
         self.wrong: list[str] = []
         self._every = self.rng.choice([10, 40, 10_000])
         self._max_attempts = self.rng.choice([0, 3, 6])
@@ -83,16 +89,14 @@ class Course:
             (self._skip, self.rng.choice([0, 0.7])),
             (self._purge, self.rng.choice([0, 0.5])),
             (self._seek_back, self.rng.choice([0, 0, 0.5])),
+            (self._make_anew, self.rng.choice([0, 0, 1])),
         ]
         self.workers = [self._new_worker() for _ in range(self.rng.randint(1, 3))]
 
     async def run(self) -> None:
         """The whole run."""
         self.store.is_healed = True  # until the queue is there
-        changes = QueueChanges(
-            max_attempts=self._max_attempts, partitions=self.rng.choice([1, 2]), lease_ms=LEASE_MS
-        )
-        await self.workers[0].start(self.workers[0].queues.put("q", changes))
+        await self._create(self.workers[0])
         self.store.is_healed = False
         clients = [asyncio.create_task(self._client(f"c{n}")) for n in range(self.rng.randint(1, 5))]
         for _ in range(self.rng.randint(5, 40)):
@@ -105,6 +109,33 @@ class Course:
         await self._drain()
         await self._judge()
 
+    @property
+    def ledger(self) -> Ledger:
+        """What clients know of the present queue."""
+        return self.ledgers[self._present]
+
+    async def _create(self, worker: Worker) -> None:
+        changes = QueueChanges(
+            max_attempts=self._max_attempts, partitions=self.rng.choice([1, 2]), lease_ms=LEASE_MS
+        )
+        while not await self._ask(worker, lambda queues: queues.put("q", changes)):
+            worker = self.rng.choice(self.workers)
+            await asyncio.sleep(0.1)
+        settings = folded(self.store, "q").settings
+        assert settings is not None
+        self._present = settings.incarnation
+
+    async def _make_anew(self) -> None:
+        """Deletes the queue, and creates another one of its name; other workers notice late, or never."""
+        self.store.happens("made anew")
+        self._most_attempts.append(5)  # a change that is still on its way may create it, with the defaults
+        before = self.store.logs["q"]
+        while self.store.logs.get("q") is before:
+            await self._ask(self.rng.choice(self.workers), lambda queues: queues.delete("q"))
+            await asyncio.sleep(0.1)
+        await self._create(self.rng.choice(self.workers))
+        self._kept = self._put
+
     def _new_worker(self) -> Worker:
         self._lives += 1
         name = name_of(self._lives)
@@ -116,8 +147,8 @@ class Course:
         items = [ItemRecord(value=b"%d" % n, id=f"i{n}") for n in numbers]
 
         async def is_put() -> bool:
-            unstored = await self._ask(self.rng.choice(self.workers), lambda leasing: leasing.put(items))
-            return bool(unstored == [])
+            unstored = await self._ask_q(self.rng.choice(self.workers), lambda leasing: leasing.put(items))
+            return unstored is not None and not unstored.indexes
 
         # with ids, because a put without an answer is put again
         while not await is_put():  # noqa: ASYNC110  each try is another request
@@ -155,15 +186,12 @@ class Course:
         self._most_attempts.append(most)
         worker, changes = self.rng.choice(self.workers), QueueChanges(max_attempts=most)
 
-        async def put(_: Leasing) -> None:
-            await worker.queues.put("q", changes)
-
-        await self._ask(worker, put)
+        await self._ask(worker, lambda queues: queues.put("q", changes))
         self.store.happens("reconfigured", worker.name, most)
 
     async def _redrive(self) -> None:
         self.store.happens("redrive")
-        await self._ask(self.rng.choice(self.workers), lambda leasing: leasing.redrive())
+        await self._ask_q(self.rng.choice(self.workers), lambda leasing: leasing.redrive())
 
     async def _skip(self) -> None:
         """As the route does it, also for one partition: what others have put and acked meanwhile stays."""
@@ -175,7 +203,7 @@ class Course:
             to = [end if only in (None, number) else None for number, end in enumerate(ends)]
             await leasing.seek(Seek(tuple(to), ends=tuple(ends)))
 
-        await self._ask(self.rng.choice(self.workers), seek)
+        await self._ask_q(self.rng.choice(self.workers), seek)
 
     async def _purge(self) -> None:
         self.store.happens("purge")
@@ -184,7 +212,7 @@ class Course:
         async def purge(leasing: Leasing) -> None:
             await leasing.seek(Seek(tuple(await leasing.items.find("latest")), drop=True))
 
-        await self._ask(self.rng.choice(self.workers), purge)
+        await self._ask_q(self.rng.choice(self.workers), purge)
 
     async def _seek_back(self) -> None:
         """One partition; the others stay where they are, whatever is leased there meanwhile."""
@@ -195,56 +223,77 @@ class Course:
         self.ledger.sought[number] = min(offset, self.ledger.sought.get(number, offset))
         to = tuple(offset if n == number else None for n in range(len(stored)))
         # without ends: the very offset, although it may be the end
-        await self._ask(self.rng.choice(self.workers), lambda leasing: leasing.seek(Seek(to)))
+        await self._ask_q(self.rng.choice(self.workers), lambda leasing: leasing.seek(Seek(to)))
 
     async def _client(self, name: str) -> None:
         rng = self.rng
         while True:
             worker, count = rng.choice(self.workers), rng.choice([1, 3, 10])
-            before = self.ledger.copy()
-            if rng.random() < 0.5:
-                found = await self._ask(worker, lambda leasing: leasing.lease(count, LEASE_MS))  # noqa: B023
-            else:
-                found = await self._ask(worker, lambda leasing: leasing.poll(count, LEASE_MS, 3))  # noqa: B023
+            wait_s = rng.choice([0, 3])
+            ledger, found = await self._lease(worker, name, count, LEASE_MS, wait_s)
             if not found:
                 await asyncio.sleep(0.05)
                 continue
-            self.wrong += self.ledger.hand(name, found, before, self.store.now_ms, self._letters())
             await asyncio.sleep(rng.choice([0.0, 0.01, 0.5, LEASE_MS / 1000 + 0.5]))
             how = rng.choices(["ack", "forget", "release", "extend", "reject"], [12, 1, 1, 1, 1])[0]
-            await self._settle(name, how, found)
+            await self._settle(ledger, name, how, found)
 
-    async def _settle(self, name: str, how: str, found: list[HandedOut]) -> None:
+    async def _lease(
+        self, worker: Worker, name: str, count: int, ms: int, wait_s: float
+    ) -> tuple[Ledger, list[HandedOut]]:
+        """What the worker hands out, and what clients know of the queue that it is from."""
+        before = {incarnation: ledger.copy() for incarnation, ledger in self.ledgers.items()}
+
+        async def lease(leasing: Leasing) -> Any:
+            found = await (leasing.poll(count, ms, wait_s) if wait_s else leasing.lease(count, ms))
+            return leasing.engine.incarnation, found
+
+        incarnation, found = await self._ask_q(worker, lease) or (b"", [])
+        ledger, known = self.ledgers[incarnation], before.get(incarnation, Ledger())
+        self.wrong += ledger.hand(name, found, known, self.store.now_ms, self._letters())
+        return ledger, found
+
+    async def _settle(self, ledger: Ledger, name: str, how: str, found: list[HandedOut]) -> None:
         if how == "forget":
             return
-        receipts = tuple(one.leased.receipt for one in found)
-        self.ledger.ask(name, how, found)
+        receipts = [one.receipt for one in found]
+        ledger.ask(name, how, found)
         # a request without an answer is made again, at any worker
         for _ in range(self.rng.choice([1, 3])):
-            stale = await self._ask(
+            stale = await self._ask_q(
                 self.rng.choice(self.workers), lambda leasing: self._settled(leasing, how, receipts)
             )
             if stale is not None:
                 if how == "ack":
                     done = [one for index, one in enumerate(found) if index not in stale]
-                    self.ledger.acked |= {place_of(one.leased.receipt) for one in done}
-                    self.ledger.finished |= {int(one.record.value) for one in done}
+                    ledger.acked |= {place_of(one.leased.receipt) for one in done}
+                    ledger.finished |= {int(one.record.value) for one in done}
                 break
 
-    async def _settled(self, leasing: Leasing, how: str, receipts: tuple[Receipt, ...]) -> Any:
+    async def _settled(self, leasing: Leasing, how: str, receipts: list[str]) -> Any:
         if how == "reject":
             return await leasing.reject(receipts, "bad")
         if how == "ack":
-            return await leasing.settle(Ack(receipts))
-        return await leasing.settle(Until(receipts, 0 if how == "release" else LEASE_MS, how == "release"))
+            return await leasing.ack(receipts)
+        if how == "release":
+            return await leasing.put_off(receipts, 0, is_release=True)
+        return await leasing.put_off(receipts, LEASE_MS)
 
-    async def _ask(self, worker: Worker, what: Any) -> Any:
+    async def _ask_q(self, worker: Worker, what: Callable[[Leasing], Awaitable[Any]]) -> Any:
+        """What the worker answers about its queue; None if it does not, or says that it cannot."""
+
+        async def asked(queues: Queues) -> Any:
+            return await what(await queues.find("q"))
+
+        return await self._ask(worker, asked)
+
+    async def _ask(self, worker: Worker, what: Callable[[Queues], Awaitable[Any]]) -> Any:
         """What the worker answers; None if it does not, or says that it cannot."""
 
         async def answer() -> Any:
             try:
-                return await what(await worker.queues.find("q"))
-            except KafkaUnavailable:
+                return await what(worker.queues)
+            except (KafkaUnavailable, NotFound, Conflict):
                 return None
 
         asking = worker.start(answer())
@@ -271,11 +320,9 @@ class Course:
         deadline_s = self.loop.time() + DRAINED_WITHIN_S
         while not await self._is_empty(worker):
             assert self.loop.time() < deadline_s, "the rest is not worked off in time"
-            before = self.ledger.copy()
-            found = await self._ask(worker, lambda leasing: leasing.poll(100, 60_000, 3))
+            ledger, found = await self._lease(worker, "last", 100, 60_000, 3)
             if found:
-                self.wrong += self.ledger.hand("last", found, before, self.store.now_ms, self._letters())
-                await self._settle("last", "ack", found)
+                await self._settle(ledger, "last", "ack", found)
             else:
                 await asyncio.sleep(0.05)  # it may have been refused, and time must pass until it is not
 
@@ -291,15 +338,17 @@ class Course:
         await until(lambda: all(map(self._is_at_the_end, self.workers)))
         states = [dict(one.queues.all())["q"].engine.state for one in self.workers]
         most = max(self._most_attempts) if all(self._most_attempts) else None
-        self.wrong += judge(self.store, self.ledger, states, self._put, most)
+        self.wrong += judge(self.store, self.ledger, states, range(self._kept, self._put), most)
 
     def _letters(self) -> set[int]:
-        stored = self.store.topics["q.dead"].partitions
-        return {int(letter.value) for one in stored for letter in one if letter}
+        stored = self.store.topics.get("q.dead")
+        return (
+            {int(letter.value) for one in stored.partitions for letter in one if letter} if stored else set()
+        )
 
     def _is_at_the_end(self, worker: Worker) -> bool:
         """Whether it has found the queue, can use it, and has read its whole log."""
         found = dict(worker.queues.all()).get("q")
-        if found is None or not found.engine.is_ready:
+        if found is None or not found.engine.is_ready or found.engine.incarnation != self._present:
             return False
         return found.engine.next_offset == len(self.store.logs["q"].records)

@@ -36,8 +36,38 @@ FAULTS = (
     _Fault(
         name="trimming past the snapshot",
         file=REPLICA,
-        text="below=self._stored_through + 1",
+        text="below=max(0, self._stored_through)",
         instead="below=self.next_offset + 2",
+    ),
+    _Fault(
+        name="trimming past the record that says whose log it is",
+        file=REPLICA,
+        text="below=max(0, self._stored_through)",
+        instead="below=self._stored_through + 1",
+    ),
+    _Fault(
+        name="records of a deleted queue count",
+        file=FOLD,
+        text="if record.incarnation != state.incarnation:",
+        instead="if False:",
+    ),
+    _Fault(
+        name="snapshots of a deleted queue are beginnings",
+        file=REPLICA,
+        text="if read.incarnation != self._before[0][1].incarnation:",
+        instead="if False:",
+    ),
+    _Fault(
+        name="snapshots of a deleted queue let the log go",
+        file=REPLICA,
+        text="if read.incarnation == self.state.incarnation:",
+        instead="if True:",
+    ),
+    _Fault(
+        name="a change of settings makes another queue of it",
+        file=FOLD,
+        text="new = msgspec.structs.replace(state.settings, **changed)",
+        instead="new = msgspec.structs.replace(new, **changed)",
     ),
     _Fault(
         name="stale receipts are good",
@@ -116,14 +146,26 @@ FAULTS = (
     _WorkersFault(
         name="a letter has the id of its place",
         file="services/queue/core/items.py",
-        text="/{receipt.offset}/{death.first_lease}",
+        text="/{receipt.offset}/{death.life}",
         instead="/{receipt.offset}",
+    ),
+    _WorkersFault(
+        name="all queues have one incarnation",
+        file=f"{WORKER}/queues.py",
+        text="incarnation=self._rng.randbytes(INCARNATION_BYTES)",
+        instead='incarnation=b"always"',
+    ),
+    _WorkersFault(
+        name="workers: records of a deleted queue count",
+        file=FOLD,
+        text="if record.incarnation != state.incarnation:",
+        instead="if False:",
     ),
     _WorkersFault(
         name="redriven letters are done before they are stored",
         file=f"{WORKER}/leasing.py",
-        text="if await self.sound_items.append(again):",
-        instead="if False:",
+        text="if n not in unstored.indexes]",
+        instead="]",
     ),
     _WorkersFault(
         name="a worker that stood still hands out what is over",
@@ -141,14 +183,14 @@ FAULTS = (
     _WorkersFault(
         name="exhausted items are done without a letter",
         file=f"{WORKER}/burying.py",
-        text="if made and await letters.append(made):",
-        instead="if False:",
+        text="if not made:",
+        instead="if True:",
     ),
     _WorkersFault(
         name="letters that are not stored pass for stored",
         file=f"{WORKER}/burying.py",
-        text='raise KafkaUnavailable("the dead letters are not stored")',
-        instead="pass",
+        text="buried = [receipt for receipt in some if receipt not in unsure]",
+        instead="buried = some",
     ),
     _WorkersFault(
         name="commands of one record get each other's answers",

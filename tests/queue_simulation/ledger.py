@@ -11,7 +11,7 @@ from services.queue.worker.handing_out import HandedOut, place_of
 
 @dataclass(slots=True)
 class Ledger:
-    """What clients know, by place: who holds what until when, and what is done.
+    """What clients know of one incarnation of the queue, by place: who holds what until when, what is done.
 
     Not by number: an item that is put twice may be a dead letter, and then done again.
     """

@@ -13,8 +13,10 @@ from typing import Any
 import msgspec
 
 from services.queue.core.commands import (
+    CHANGEABLE,
     Ack,
     AnyCommand,
+    CommandRecord,
     Configure,
     Dead,
     Enter,
@@ -58,10 +60,13 @@ class Reference:
     deaths: list[tuple[Place, int]] = field(default_factory=list)
     """Place and first lease of each item that became a dead letter."""
 
-    def apply(self, offset: int, append_ms: int, commands: tuple[AnyCommand, ...]) -> list[Any]:
-        """The answers in plain values."""
+    def apply(self, offset: int, append_ms: int, record: CommandRecord) -> list[Any]:
+        """The answers in plain values; None to what is meant for another queue of this name."""
         self.now = max(self.now, append_ms)
-        return [self._one(offset, command) for command in commands]
+        if record.incarnation != (self.settings.incarnation if self.settings else b""):
+            self.tally["foreign"] += len(record.commands)
+            return [None for _ in record.commands]
+        return [self._one(offset, command) for command in record.commands]
 
     def _one(self, offset: int, command: AnyCommand) -> Any:
         self.tally["commands"] += not isinstance(command, SnapshotPart)
@@ -69,10 +74,13 @@ class Reference:
             new = command.settings
             if self.settings is None:
                 self.frontier = [0] * new.partitions
-            elif command.fields is not None:
+            else:
                 old = msgspec.structs.asdict(self.settings)
-                new = QueueSettings(**old | {name: getattr(new, name) for name in command.fields})
+                fields = CHANGEABLE if command.fields is None else command.fields
+                new = QueueSettings(**old | {name: getattr(new, name) for name in fields})
             self.settings = new
+            return None
+        if self.settings is None:
             return None
         match command:
             case Lease():
@@ -80,9 +88,12 @@ class Reference:
             case Enter():
                 return self._enter(command)
             case Ack():
-                return [self._finish(receipt, "acked") for receipt in command.receipts]
+                return [self._finish(offset, receipt, "acked") for receipt in command.receipts]
             case Dead():
-                return [self._finish(receipt, "dead") for receipt in command.receipts]
+                self.tally["bare"] += command.is_bare * sum(
+                    self._good(receipt) is not None for receipt in dict.fromkeys(command.receipts)
+                )
+                return [self._finish(offset, receipt, "dead") for receipt in command.receipts]
             case Until():
                 return [self._put_off(receipt, command) for receipt in command.receipts]
             case Seek():
@@ -133,12 +144,13 @@ class Reference:
         one.id = command.id
         return True
 
-    def _finish(self, receipt: Receipt, why: str) -> bool:
+    def _finish(self, offset: int, receipt: Receipt, why: str) -> bool:
         """Whether the receipt is good."""
         place = receipt[:2]
         one = self._good(receipt)
         if one is None:
-            return place not in self.held and place[1] < self.frontier[place[0]]
+            is_of_before = receipt.lease < offset
+            return is_of_before and place not in self.held and place[1] < self.frontier[place[0]]
         assert self.settings is not None
         if why == "acked" and one.id:
             self.left.pop(one.id, None)

@@ -11,9 +11,10 @@ from typing import Any
 from services.queue.core import snapshot as snapshots
 from services.queue.core.commands import Ack, Configure, Dead, Lease, QueueSettings, Receipt, Seek, Until
 from services.queue.core.fold import Leased
+from tests.queue_simulation.ghost import Ghost
 from tests.queue_simulation.reference import Place
 from tests.queue_simulation.worker import Worker
-from tests.queue_simulation.world import GAP, World
+from tests.queue_simulation.world import GAP, INCARNATION, World
 
 snapshots.PART_BYTES = 150
 IDS = 12
@@ -82,8 +83,12 @@ class _Course:
             partitions=world.partitions,
             max_attempts=self._rng.choice([0, 1, 2, 5]),
             repeat_ms=self._rng.choice([0, 20_000, 300_000]),
+            incarnation=INCARNATION,
         )
-        self._world.append(b"first", 1, [Configure(self._settings)])
+        self._ghost = Ghost(world)
+        if self._rng.random() < 0.2:  # between the creation of the topic and that of the queue
+            self._ghost.write(())
+        self._world.append(b"first", 1, [Configure(self._settings)], b"")
         self._workers = [self._new_worker() for _ in range(self._rng.randint(1, 3))]
 
     def run(self) -> None:
@@ -102,6 +107,7 @@ class _Course:
             (self._reject, 0.4),
             (self._read, 8),
             (self._deliver, 1),
+            (lambda: self._ghost.write(self._receipts), 0.4),
             *seldom,
         ]
         weights = [weight for _, weight in actions]
@@ -160,7 +166,7 @@ class _Course:
     def _reject(self) -> None:
         if some := self._some():
             self._world.letters |= {one[:2] for one in some}
-            self._worker().submit([Dead(some)])
+            self._worker().submit([Dead(some, self._rng.random() < 0.3)])
 
     def _read(self) -> None:
         self._worker().read(self._rng.choice([1, 5, 30]))

@@ -38,6 +38,8 @@ def happened() -> Counter[str]:
         "answer to items lost",
         "log unreadable",
         "items unreadable",
+        "made anew",
+        "record of a deleted queue",
     ],
 )
 def test_nothing_is_lost_or_doubled_whatever_happens(happened: Counter[str], what: str) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from services.queue.core.commands import decode_record
-from services.queue.core.items import ItemRecord
+from services.queue.core.items import ItemRecord, life_of
 from services.queue.core.queue_state import QueueState
 from services.queue.core.snapshot import encode_state
 from tests.queue_simulation.ledger import Ledger
@@ -15,11 +16,16 @@ from tests.queue_simulation.world import real_state, reference_state
 
 
 def judge(
-    store: UnreliableStore, ledger: Ledger, states: Sequence[QueueState], put: int, most_attempts: int | None
+    store: UnreliableStore,
+    ledger: Ledger,
+    states: Sequence[QueueState],
+    put: range,
+    most_attempts: int | None,
 ) -> list[str]:
     """What is wrong, in words, when the workers have these `states` at the end of the log.
 
-    `put`: clients put the numbers below this one. `most_attempts`: None if there was no limit at times.
+    `put`: clients have put these numbers since the queue was created. `most_attempts`: None if there was no
+    limit at times.
     """
     wrong = []
     if most_attempts is not None:
@@ -27,24 +33,24 @@ def judge(
         wrong += [f"{place} has had attempt {attempt}" for place, attempt in often]
     if len(set(map(encode_state, states))) > 1:
         wrong.append("workers at the end of the log have different states")
-    reference = _folded(store, "q")
+    reference = folded(store, "q")
     if real_state(states[0]) != reference_state(reference):
         wrong.append("the workers' state or counts are not those of the reference")
     return [*wrong, *_judge_items(store, ledger, reference, put), *_judge_letters(store, reference)]
 
 
-def _folded(store: UnreliableStore, queue: str) -> Reference:
+def folded(store: UnreliableStore, queue: str) -> Reference:
     """The reference's state at the end of a queue's log, also of what was trimmed."""
     reference = Reference()
     for record in store.logs[queue].records:
-        reference.apply(record.offset, record.append_ms, decode_record(record.value).commands)
+        reference.apply(record.offset, record.append_ms, decode_record(record.value))
     return reference
 
 
-def _judge_items(store: UnreliableStore, ledger: Ledger, reference: Reference, put: int) -> list[str]:
+def _judge_items(store: UnreliableStore, ledger: Ledger, reference: Reference, put: range) -> list[str]:
     """Each is done by a client, dead, skipped by an operator, or a repeat of one that is."""
     wrong = []
-    why: dict[int, set[str]] = {n: set() for n in range(put)}
+    why: defaultdict[int, set[str]] = defaultdict(set, {n: set() for n in put})
     for number, items in enumerate(store.topics["q"].partitions):
         for offset, item in enumerate(items):
             if item is not None:
@@ -59,7 +65,7 @@ def _judge_items(store: UnreliableStore, ledger: Ledger, reference: Reference, p
 def _judge_letters(store: UnreliableStore, reference: Reference) -> list[str]:
     """Each death has a letter of its own; a letter is done only once its item is in the queue again."""
     wrong = []
-    letters = _folded(store, "q.dead")
+    letters = folded(store, "q.dead")
     known: dict[str, set[str]] = {}
     for number, stored in enumerate(store.topics["q.dead"].partitions):
         for offset, letter in enumerate(stored):
@@ -69,10 +75,12 @@ def _judge_letters(store: UnreliableStore, reference: Reference) -> list[str]:
             if why == "acked" and not _is_back(store, letter):
                 wrong.append(f"the letter {letter.id} is done, and its item is lost")
     items = store.topics["q"].partitions
+    assert reference.settings is not None
     for (number, offset), first in reference.deaths:
         if items[number][offset] is None:
             continue  # an offset without an item: nothing dies with it
-        if known.get(f"q/{number}/{offset}/{first}", set()) <= {"repeat"}:
+        life = life_of(first, reference.settings.incarnation)
+        if known.get(f"q/{number}/{offset}/{life}", set()) <= {"repeat"}:
             wrong.append(f"{(number, offset)}, leased first at {first}, is dead without a letter")
     store.happened["deaths"] += len(reference.deaths)
     return wrong

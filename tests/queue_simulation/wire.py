@@ -7,6 +7,7 @@ come after the sender has given it up. Readings lag, and fail now and then.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import random
 from collections import Counter
@@ -15,9 +16,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from services.queue.core.commands import decode_record
 from services.queue.core.items import ItemRecord
 from services.queue.core.open_items import Place
-from services.queue.core.replica import LogRecord
+from services.queue.core.replica import LogMoved, LogRecord
+from services.queue.ports import Unstored
 from shared.errors import KafkaUnavailable
-from tests.fakes.queues import InMemoryCommandLog, InMemoryItemLog, InMemoryQueueStore, StoredItems, StoredLog
+from tests.fakes.queues import InMemoryCommandLog, InMemoryItemLog, InMemoryQueueStore
 from tests.fakes.virtual_time import PROCESS
 from tests.simulation.trace import Trace
 
@@ -52,13 +54,13 @@ class UnreliableStore(InMemoryQueueStore):
         await asyncio.sleep(self.rng.uniform(0.001, 0.005 if self.is_healed else longest_s))
 
     def open_log(self, name: str) -> UnreliableCommandLog:
-        return UnreliableCommandLog(self, name, self.logs[name])
+        return UnreliableCommandLog(self, name)
 
     async def open_items(
         self, name: str, *, over: str, partitions: int, frontier: Sequence[int]
     ) -> UnreliableItemLog:
         await self.pause(0.05)
-        return UnreliableItemLog(self, name, self.topics[over or name])
+        return UnreliableItemLog(self, name, over or name)
 
     async def deliver(self, what: str, store: Callable[[], None]) -> None:
         """Lets the broker `store` what was sent. Raises KafkaUnavailable if the sender hears nothing."""
@@ -66,7 +68,10 @@ class UnreliableStore(InMemoryQueueStore):
         answered: asyncio.Future[None] = loop.create_future()
 
         def arrive() -> None:
-            store()
+            try:
+                store()
+            except KafkaUnavailable:  # its topic was deleted meanwhile
+                return
             if not answered.done():
                 answered.set_result(None)
 
@@ -76,35 +81,40 @@ class UnreliableStore(InMemoryQueueStore):
             delay_s = GIVEN_UP_S + 1 if is_late else self.rng.uniform(0.001, 0.02) + slow_s
             loop.call_later(delay_s, arrive, context=WORLD)
             if not is_late and not self.strikes(f"answer to {what} lost", 0.02):
-                await answered
-                return
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(GIVEN_UP_S):
+                        await answered
+                        return
         await asyncio.sleep(GIVEN_UP_S)
         raise KafkaUnavailable("not acknowledged")
 
 
 class UnreliableCommandLog(InMemoryCommandLog):
-    """One worker's access to the log of a queue."""
+    """One worker's access to the log of a queue; it hears late that another topic has the name."""
 
-    def __init__(self, store: UnreliableStore, name: str, stored: StoredLog) -> None:
-        super().__init__(store, stored)
-        self._wire, self._name = store, name
+    def __init__(self, store: UnreliableStore, name: str) -> None:
+        super().__init__(store, name)
+        self._wire = store
 
     async def read(self, timeout_s: float) -> Sequence[LogRecord]:
         await self._wire.pause(0.02)
         if self._wire.strikes("log unreadable", 0.001):
             raise KafkaUnavailable("refused")
-        return await super().read(timeout_s)
+        try:
+            return await super().read(timeout_s)
+        except (KafkaUnavailable, LogMoved):
+            await self._wire.pause(3)
+            raise
 
     async def append(self, value: bytes) -> None:
         sender = PROCESS.get()
 
         def store() -> None:
-            records = self._stored.records
-            records.append(LogRecord(len(records), self._wire.now_ms, value))
-            self._wire.trace.note(
-                sender, "writes", self._name, len(records) - 1, *decode_record(value).commands
-            )
-            self._stored.grow()
+            is_stale = self.is_moved
+            offset = self.store_now(value)
+            self._wire.trace.note(sender, "writes", self._name, offset, *decode_record(value).commands)
+            if is_stale:
+                self._wire.happens("record of a deleted queue", sender)
 
         await self._wire.deliver("record", store)
 
@@ -112,8 +122,8 @@ class UnreliableCommandLog(InMemoryCommandLog):
 class UnreliableItemLog(InMemoryItemLog):
     """One worker's access to the items of a queue."""
 
-    def __init__(self, store: UnreliableStore, name: str, stored: StoredItems) -> None:
-        super().__init__(store, name, stored)
+    def __init__(self, store: UnreliableStore, name: str, topic: str) -> None:
+        super().__init__(store, name, topic)
         self._wire = store
 
     async def get(self, places: Collection[Place]) -> Mapping[Place, ItemRecord]:
@@ -128,7 +138,7 @@ class UnreliableItemLog(InMemoryItemLog):
         await self._wire.pause(0.5)  # what was found is old when it arrives
         return found
 
-    async def append(self, items: Sequence[ItemRecord]) -> list[int]:
+    async def append(self, items: Sequence[ItemRecord]) -> Unstored:
         sender = PROCESS.get()
 
         def store() -> None:
@@ -138,5 +148,5 @@ class UnreliableItemLog(InMemoryItemLog):
         try:
             await self._wire.deliver("items", store)
         except KafkaUnavailable:
-            return list(range(len(items)))
-        return []
+            return Unstored(unsure=range(len(items)))
+        return Unstored()

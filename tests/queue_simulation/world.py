@@ -22,8 +22,10 @@ COUNTED = {
     "repeats": "repeat",
     "dead": "dead",
     "commands": "commands",
+    "bare": "bare",
 }
 """Fields of the fold's counts, which the metrics report, and the reference's words for them."""
+INCARNATION = b"present"
 GAP = "gap"
 """In place of an id: there is no record at this offset, as after a transaction."""
 
@@ -79,11 +81,13 @@ class World:
         else:
             self.now_ms += self.rng.randrange(2_000)
 
-    def append(self, writer: bytes, number: int, commands: list[AnyCommand]) -> None:
+    def append(
+        self, writer: bytes, number: int, commands: list[AnyCommand], incarnation: bytes = INCARNATION
+    ) -> None:
         """The broker stores a record."""
-        offset, value = self.log_end, encode_record(writer, number, commands)
+        offset, value = self.log_end, encode_record(writer, number, commands, incarnation)
         self.records.append(LogRecord(offset, self.now_ms, value))
-        read = decode_record(value).commands
+        read = decode_record(value)
         self.answers.append(self.reference.apply(offset, self.now_ms, read))
         if offset % COMPARED_EVERY == 0:
             self.states[offset] = reference_state(self.reference)
@@ -92,6 +96,8 @@ class World:
 
     def trim(self, below: int) -> None:
         """The broker deletes records."""
+        if below > self.log_end:
+            raise Wrong(f"the log ends at {self.log_end}, and is to be trimmed to {below}")
         if below > self.log_start:
             self.log_start = below
 
@@ -148,5 +154,5 @@ def _plain(answer: Answer, expected: Any) -> Any:
         case EnterAnswer():
             return answer.is_kept
         case ReceiptsAnswer():
-            return [index not in answer.stale for index in range(len(expected))]
+            return [index not in answer.stale for index in range(len(expected or ()))]
     return None

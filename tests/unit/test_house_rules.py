@@ -22,11 +22,22 @@ INNER = [
 CORE = [path for path in SOURCES if {"core", "model"} & {*path.relative_to(ROOT).parts}]
 
 PURE = {
-    *("__future__", "array", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "enum"),
+    *(
+        "__future__",
+        "array",
+        "base64",
+        "bisect",
+        "collections",
+        "collections.abc",
+        "contextlib",
+        "dataclasses",
+        "enum",
+    ),
     *(
         "functools",
         "hashlib",
         "heapq",
+        "hmac",
         "itertools",
         "math",
         "msgspec",

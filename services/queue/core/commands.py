@@ -1,13 +1,13 @@
 """The commands of a queue, and the bytes of a record that holds them: the only writes that change a queue.
 
-A record of the log is msgpack: `[writer, number, [command, …]]`, each command an array that begins with its
-name. `writer` and `number` let a worker find its own record again; they decide nothing. What a command does
-is in fold.py. Used by the worker, which writes them, and by replica.py, which reads them.
+A record of the log is msgpack: `[writer, number, [command, …], incarnation]`, each command an array that
+begins with its name. `writer` and `number` let a worker find its own record again; they decide nothing. The
+incarnation says for which life of the queue the commands are meant. What a command does is in fold.py. Used
+by the worker, which writes them, and by replica.py, which reads them.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal, NamedTuple, TypeAlias, get_args
 
@@ -15,9 +15,12 @@ import msgspec
 
 from shared.errors import InvalidInput
 
-RULES = 1
-"""Number of the rules by which the commands are folded: a worker that does not know a queue's refuses it."""
+RULES = 2
+"""Number of the rules by which the commands are folded: a worker that does not know a queue's refuses it.
 
+Since 2 a queue has an incarnation. A queue with rules 1 has none, and is folded as one whose own is b"".
+"""
+INCARNATION_BYTES = 16
 
 MAX_LEASED = 100
 """Items of one lease."""
@@ -34,11 +37,12 @@ class Receipt(NamedTuple):
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """The settings of a queue. `rules`, `over` and `partitions` are fixed at its creation.
+    """The settings of a queue. `rules`, `over`, `partitions` and `incarnation` are fixed at its creation.
 
     `over`: the existing topic whose records are the items; "": a topic of its own. `max_attempts`: after so
     many leases an item is a dead letter; 0: never. `keep_ms`: how long items stay in a topic of its
-    own once they are put; longer while they are not done.
+    own once they are put; longer while they are not done. `incarnation`: drawn at the creation, so that a
+    queue takes no record and no receipt of another one that had its name and was deleted.
     """
 
     rules: int = RULES
@@ -48,10 +52,11 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     max_attempts: Natural = 5
     repeat_ms: Natural = 300_000
     keep_ms: Natural = 86_400_000
+    incarnation: bytes = b""
 
     @property
     def fixed(self) -> tuple[int, str, int]:
-        """What no later command changes."""
+        """What no later command changes, of what clients know."""
         return self.rules, self.over, self.partitions
 
 
@@ -81,9 +86,13 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ack"):
 
 
 class Dead(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="dead"):
-    """The items are done, since copies of them are in the queue of dead letters; their ids are forgotten."""
+    """The items are done, since copies of them are in the queue of dead letters; their ids are forgotten.
+
+    `is_bare`: the copies are without their values.
+    """
 
     receipts: tuple[Receipt, ...]
+    is_bare: bool = False
 
 
 class Until(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="until"):
@@ -154,22 +163,23 @@ AnyCommand = Lease | Enter | Ack | Dead | Until | Seek | Configure | SnapshotPar
 
 
 class CommandRecord(msgspec.Struct, frozen=True, array_like=True):
-    """What one record of the log holds."""
+    """What one record of the log holds. `incarnation`: b"" before the queue is created, and with rules 1."""
 
     writer: bytes
     number: int
     commands: tuple[AnyCommand, ...]
+    incarnation: bytes = b""
 
 
-# 19 digits may exceed 64 bits, and `\d` would allow other scripts
-_receipt = re.compile("([0-9]{1,18})/([0-9]{1,18})/([0-9]{1,18})").fullmatch
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(CommandRecord).decode
 
 
-def encode_record(writer: bytes, number: int, commands: Sequence[AnyCommand]) -> bytes:
+def encode_record(
+    writer: bytes, number: int, commands: Sequence[AnyCommand], incarnation: bytes = b""
+) -> bytes:
     """The value of a record with these commands."""
-    return _encode(CommandRecord(writer, number, tuple(commands)))
+    return _encode(CommandRecord(writer, number, tuple(commands), incarnation))
 
 
 def decode_record(value: bytes) -> CommandRecord:
@@ -178,21 +188,3 @@ def decode_record(value: bytes) -> CommandRecord:
         return _decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"not a record of commands: {error}") from None
-
-
-def show_receipt(receipt: Receipt) -> str:
-    """The receipt as clients carry it.
-
-    >>> show_receipt(Receipt(0, 17, 203)), parse_receipt("0/17/203") == Receipt(0, 17, 203)
-    ('0/17/203', True)
-    """
-    return f"{receipt.partition}/{receipt.offset}/{receipt.lease}"
-
-
-def parse_receipt(text: str) -> Receipt:
-    """The receipt in a client's text. Raises InvalidInput if it cannot have come from here."""
-    found = _receipt(text)
-    if found is None:
-        raise InvalidInput(f"{text[:80]!r} is not a receipt")
-    partition, offset, lease = found.groups()
-    return Receipt(int(partition), int(offset), int(lease))

@@ -6,7 +6,8 @@
                         └─────────┘ its time is over, or it was released
 
 Time is `now_ms`, the highest append time of the log's records; no clock of a worker counts. A receipt is good
-until its item is leased again, also after its time. Used by replica.py, record by record.
+until its item is leased again, also after its time. A record of another incarnation does nothing: its writer
+means a queue of the same name that was deleted. Used by replica.py, record by record.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from services.queue.core.commands import (
     RULES,
     Ack,
     AnyCommand,
+    CommandRecord,
     Configure,
     Dead,
     Enter,
@@ -79,7 +81,7 @@ class ReceiptsAnswer(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The command had no effect: there is no queue yet, or it does not fit the queue."""
+    """The command had no effect: there is no queue yet, or another one, or it does not fit the queue."""
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -89,16 +91,16 @@ class Applied(msgspec.Struct, frozen=True):
 Answer: TypeAlias = LeaseAnswer | EnterAnswer | ReceiptsAnswer | Applied | Refused
 
 
-def apply_record(
-    state: QueueState, offset: int, append_ms: int, commands: Iterable[AnyCommand]
-) -> list[Answer]:
+def apply_record(state: QueueState, offset: int, append_ms: int, record: CommandRecord) -> list[Answer]:
     """Applies the commands of the record at the offset, and returns an answer to each.
 
     Raises UnknownRules; then the state is of no more use.
     """
     state.now_ms = max(state.now_ms, append_ms)
     state.ids.prune(state.now_ms)
-    return [_apply(state, offset, command) for command in commands]
+    if record.incarnation != state.incarnation:
+        return [Refused() for _ in record.commands]
+    return [_apply(state, offset, command) for command in record.commands]
 
 
 def _apply(state: QueueState, offset: int, command: AnyCommand) -> Answer:
@@ -114,21 +116,24 @@ def _apply(state: QueueState, offset: int, command: AnyCommand) -> Answer:
             return _lease(state, offset, command)
         case Enter():
             return _enter(state, command)
-        case Ack():
-            return _finish(state, command.receipts, is_dead=False)
-        case Dead():
-            return _finish(state, command.receipts, is_dead=True)
+        case Ack() | Dead():
+            return _finish(state, offset, command)
         case Until():
             return _put_off(state, command)
         case Seek():
             return _seek(state, command)
 
 
+def check_rules(rules: int) -> None:
+    """Raises UnknownRules."""
+    if rules > RULES:
+        raise UnknownRules(f"the queue has the rules {rules}; this version knows {RULES}")
+
+
 def _configure(state: QueueState, command: Configure) -> Answer:
     new = command.settings
     if state.settings is None:
-        if new.rules != RULES:
-            raise UnknownRules(f"the queue has the rules {new.rules}; this version knows {RULES}")
+        check_rules(new.rules)
         state.frontier = [0] * new.partitions
     elif new.fixed != state.settings.fixed:
         return Refused()
@@ -210,18 +215,21 @@ def _enter(state: QueueState, command: Enter) -> Answer:
     return EnterAnswer(is_kept=True)
 
 
-def _finish(state: QueueState, receipts: Sequence[Receipt], *, is_dead: bool) -> Answer:
+def _finish(state: QueueState, offset: int, command: Ack | Dead) -> Answer:
     """The items are done. Done again is done, no matter who did it."""
     assert state.settings is not None
+    is_dead = isinstance(command, Dead)
+    is_bare = isinstance(command, Dead) and command.is_bare
     stale: list[int] = []
-    for index, receipt in enumerate(receipts):
+    for index, receipt in enumerate(command.receipts):
         item = _find(state, receipt)
         if item is None:
-            if not _is_done(state, receipt):
+            if not _is_done(state, receipt, offset):
                 stale.append(index)
             continue
         state.open.remove(item.place)
         state.counts.dead += is_dead
+        state.counts.bare += is_bare
         state.counts.acked += not is_dead
         if item.id and is_dead:
             state.ids.forget(item.id)
@@ -268,8 +276,9 @@ def _find(state: QueueState, receipt: Receipt) -> OpenItem | None:
     return item if item is not None and item.lease == receipt.lease else None
 
 
-def _is_done(state: QueueState, receipt: Receipt) -> bool:
-    if receipt.partition >= len(state.frontier):
+def _is_done(state: QueueState, receipt: Receipt, offset: int) -> bool:
+    """Whether the item was leased before the record at the offset, and is done."""
+    if receipt.partition >= len(state.frontier) or receipt.lease >= offset:
         return False
     place = (receipt.partition, receipt.offset)
     return state.open.get(place) is None and receipt.offset < state.frontier[receipt.partition]

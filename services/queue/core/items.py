@@ -7,6 +7,7 @@ of dead letters adds stand in the record's headers. Used by the routes and by `w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import NamedTuple
 
 import msgspec
@@ -26,6 +27,8 @@ MAX_KEPT_ID_BYTES = 256
 _BOM = b"\xef\xbb\xbf"
 _ID, _ITEM = "id", "item"
 """Headers: the item's id; in a dead letter, the id that the item had."""
+_PLACE = "place"
+"""Header of a dead letter without its value: topic or queue, partition and offset of the item."""
 
 
 class ItemRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,23 +125,45 @@ def read_record(value: bytes | None, headers: Sequence[tuple[str, bytes]], appen
 
 
 class Death(NamedTuple):
-    """What a dead letter says besides its item: how many attempts that had, and what its first lease was."""
+    """What a dead letter says besides its item: how many attempts that had, and which of its lives ended."""
 
     attempts: int
-    first_lease: int
+    life: str
+
+
+def life_of(first_lease: int, incarnation: bytes) -> str:
+    """The life of an item that this lease began in this incarnation of the queue, which stays secret.
+
+    >>> life_of(17, b""), life_of(17, b"drawn")
+    ('17', '17/8fd6962c029b')
+    """
+    mark = blake2b(incarnation, digest_size=6).hexdigest()
+    return f"{first_lease}/{mark}" if incarnation else str(first_lease)
 
 
 def dead_letter(queue: str, receipt: Receipt, record: ItemRecord, death: Death, why: str) -> ItemRecord:
     """A copy of the item for the queue of dead letters.
 
     Copied twice, its id shows the repeat. An item that a seek has brought back, and that dies again, has
-    another id: by its place alone it would pass for a repeat of the letter before, and be lost.
+    another id: by its place alone it would pass for a repeat of the letter before, and be lost. So would an
+    item of a queue made anew, if a worker still buries those of the queue before it.
     """
     headers = {**record.headers, "attempts": str(death.attempts), "why": why}
     if record.id:
         headers[_ITEM] = record.id
-    id_ = f"{queue}/{receipt.partition}/{receipt.offset}/{death.first_lease}"
+    id_ = f"{queue}/{receipt.partition}/{receipt.offset}/{death.life}"
     return ItemRecord(value=record.value, id=id_, headers=headers)
+
+
+def without_value(letter: ItemRecord, place: str) -> ItemRecord:
+    """The letter of an item that Kafka does not take: it says where the item is, and how large it was."""
+    kept = {name: text for name, text in letter.headers.items() if name in ("attempts", "why", _ITEM)}
+    return ItemRecord(value=b"", id=letter.id, headers=kept | {_PLACE: place, "size": str(len(letter.value))})
+
+
+def has_value(letter: ItemRecord) -> bool:
+    """Whether the letter of a queue with a topic of its own holds its item."""
+    return _PLACE not in letter.headers
 
 
 def redriven(letter: ItemRecord) -> ItemRecord:

@@ -20,7 +20,8 @@ MAX_OPEN = 20_000
 
 class Counts(msgspec.Struct, array_like=True):
     """What has happened since the queue was created. `expired`: leases that ended by time and were repeated;
-    `repeats`: items dropped because of their id; `commands`: all but snapshots.
+    `repeats`: items dropped because of their id; `commands`: all but snapshots; `bare`: of the dead, those
+    whose letters are without their values.
     """
 
     leased: int = 0
@@ -30,6 +31,7 @@ class Counts(msgspec.Struct, array_like=True):
     repeats: int = 0
     dead: int = 0
     commands: int = 0
+    bare: int = 0
 
 
 class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +53,11 @@ class QueueState:
         self.open = OpenItems()
         self.ids = KnownIds()
         self.counts = Counts()
+
+    @property
+    def incarnation(self) -> bytes:
+        """The queue's incarnation, which each record of its log bears; b"" before its creation."""
+        return b"" if self.settings is None else self.settings.incarnation
 
     def lowest_open(self) -> list[int]:
         """Of each partition, the lowest offset that is not done."""

@@ -2,7 +2,9 @@
 
 The log begins at 0, or behind what a snapshot made superfluous. There the fold begins with the first snapshot
 that leaves no gap, and with the records that follow what it holds, not those that follow the snapshot itself:
-in between others went on. Used by the worker (worker/engine.py) and by the simulation.
+in between others went on. A log that was trimmed begins with the very record through which that snapshot
+goes: one of the queue's own, so its incarnation says whose snapshots count. Used by the worker
+(worker/engine.py) and by the simulation.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from services.queue.core.commands import AnyCommand, CommandRecord, SnapshotPart, decode_record
+import msgspec
+
+from services.queue.core.commands import CommandRecord, SnapshotPart, decode_record
 from services.queue.core.fold import Answer, UnknownRules, apply_record
 from services.queue.core.queue_state import QueueState
 from services.queue.core.snapshot import Snapshot, decode_state, snapshot_of
@@ -54,8 +58,8 @@ class Replica:
         self.state: QueueState | None = QueueState() if log_start == 0 else None
         self._log_start = log_start
         self._snapshot_every = snapshot_every
-        self._before: list[tuple[int, int, Sequence[AnyCommand]]] = []
-        """Records that were read before a beginning was found: offset, append time and commands."""
+        self._before: list[tuple[LogRecord, CommandRecord]] = []
+        """Records that were read before a beginning was found; without their snapshots."""
         self._parts: dict[tuple[bytes, int], dict[int, bytes]] = {}
         self._stored_through = -1
         """The record whose state the newest whole snapshot in the log holds."""
@@ -78,22 +82,25 @@ class Replica:
         if self.state is None:
             self._look_for_beginning(record, read)
             return None
-        for command in read.commands:
-            if isinstance(command, SnapshotPart) and command.part == command.parts - 1:
-                self._stored_through = max(self._stored_through, command.through)
         before = self.state.counts.commands // self._snapshot_every
-        answers = apply_record(self.state, record.offset, record.append_ms, read.commands)
+        answers = apply_record(self.state, record.offset, record.append_ms, read)
+        if read.incarnation == self.state.incarnation:
+            for command in read.commands:
+                if isinstance(command, SnapshotPart) and command.part == command.parts - 1:
+                    self._stored_through = max(self._stored_through, command.through)
         is_due = self.state.counts.commands // self._snapshot_every > before
         return Folded(read.writer, read.number, answers, is_due)
 
     def snapshot(self) -> Snapshot:
         """The present state, to be stored."""
         assert self.state is not None
-        return snapshot_of(self.state, self.next_offset - 1, below=self._stored_through + 1)
+        return snapshot_of(self.state, self.next_offset - 1, below=max(0, self._stored_through))
 
     def _look_for_beginning(self, record: LogRecord, read: CommandRecord) -> None:
-        kept = [command for command in read.commands if not isinstance(command, SnapshotPart)]
-        self._before.append((record.offset, record.append_ms, kept))
+        kept = tuple(command for command in read.commands if not isinstance(command, SnapshotPart))
+        self._before.append((record, msgspec.structs.replace(read, commands=kept)))
+        if read.incarnation != self._before[0][1].incarnation:
+            return
         for command in read.commands:
             if isinstance(command, SnapshotPart) and command.through + 1 >= self._log_start:
                 parts = self._parts.setdefault((read.writer, command.through), {})
@@ -109,8 +116,8 @@ class Replica:
             if isinstance(error, UnknownRules):
                 raise
             return  # damaged: the next snapshot will do
-        for offset, append_ms, commands in self._before:
-            if offset > through:
-                apply_record(state, offset, append_ms, commands)
+        for record, read in self._before:
+            if record.offset > through:
+                apply_record(state, record.offset, record.append_ms, read)
         self.state, self._stored_through = state, through
         self._before, self._parts = [], {}

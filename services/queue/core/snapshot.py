@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from services.queue.core.commands import RULES, QueueSettings, SnapshotPart
-from services.queue.core.fold import UnknownRules
+from services.queue.core.fold import check_rules
 from services.queue.core.known_ids import AckedId
 from services.queue.core.open_items import OpenItem
 from services.queue.core.queue_state import Counts, QueueState
@@ -25,7 +25,8 @@ class Snapshot:
     """Commands that store the state right after one record, each in a record of its own.
 
     Once all of them are stored, the records `below` may be deleted: those that the snapshot before made
-    superfluous. So a worker that lags by less than a snapshot's distance goes on undisturbed.
+    superfluous, but for the last one, which says whose log it is. So a worker that lags by less than a
+    snapshot's distance goes on undisturbed.
     """
 
     parts: tuple[SnapshotPart, ...]
@@ -63,9 +64,7 @@ def encode_state(state: QueueState) -> bytes:
 def decode_state(data: bytes) -> QueueState:
     """The state from its bytes. Raises UnknownRules, or InvalidInput if they are damaged."""
     try:
-        rules = msgspec.msgpack.decode(data)[0]
-        if rules != RULES:
-            raise UnknownRules(f"the snapshot has the rules {rules}; this version knows {RULES}")
+        check_rules(msgspec.msgpack.decode(data)[0])
         found = _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError) as error:
         raise InvalidInput(f"not a snapshot: {error}") from None

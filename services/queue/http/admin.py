@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request, Response
 from services.queue.core.commands import Seek
 from services.queue.core.queue_state import QueueState
 from services.queue.http.bodies import small_body
+from services.queue.http.keys import Grant, WrongQueue
 from services.queue.http.messages import (
     Deleted,
     PurgeQueue,
@@ -52,6 +53,9 @@ class QueueHandlers:
     async def put(self, queue: str, request: Request) -> Response:
         """Creates a queue, or changes its settings."""
         asked = parse(await small_body(request), PutQueue)
+        grant: Grant | None = getattr(request.state, "grant", None)
+        if asked.over and grant is not None and grant.queues is not None:
+            raise WrongQueue("this key is limited to some queues, and may not read a topic through one")
         return shown(await shown_queue(await self._queues.put(queue, asked.changes())))
 
     async def delete(self, queue: str) -> Response:

@@ -20,7 +20,8 @@ class KeyGate:
         answer = self._app
         if scope["type"] == "http":
             try:
-                self._keys.check(scope["method"], scope["path"], Headers(scope=scope))
+                grant = self._keys.check(scope["method"], scope["path"], Headers(scope=scope))
+                scope.setdefault("state", {})["grant"] = grant
             except BatonError as error:
                 answer = refusal(error)
         await answer(scope, receive, send)

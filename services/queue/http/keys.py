@@ -1,7 +1,8 @@
-"""Who may do what with queues: keys in a file, each with scopes.
+"""Who may do what with which queues: keys in a file, each with scopes, and perhaps names of queues.
 
 `enqueue` puts items, `work` leases and settles them, `manage` does the rest, and looks at items without a
-lease; any key may see how a queue is. Without the file everybody may do everything, as with producers.
+lease; any key may see how a queue is. A key with names is limited to these queues and their dead letters, and
+sees no list. Without the file everybody may do everything, as with producers.
 Health, metrics and documentation need no key. No error, log line or `repr` contains a key.
 """
 
@@ -15,6 +16,7 @@ from pathlib import Path
 from starlette.datastructures import Headers
 
 from shared.errors import BatonError, InvalidInput, Unavailable
+from shared.model.names import DEAD, is_queue_name
 from shared.service.key_file import Entries, OptionalKeyFile, check_key, digest_of, find_key
 
 QUEUES = "/queues"
@@ -50,36 +52,49 @@ class WrongScope(BatonError):
         super().__init__(f"this key lacks the scope `{scope.value}`")
 
 
+class WrongQueue(BatonError):
+    """This key is limited to other queues."""
+
+
 class KeysUnread(Unavailable):
     """The file of keys could not be read yet, so this key may be valid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """One key with what it allows."""
+    """One key with what it allows. `queues`: None if it is for all."""
 
     digest: bytes = field(repr=False)
     scopes: frozenset[Scope]
+    queues: frozenset[str] | None = None
 
 
 def parse_grant(text: str, number: int) -> Grant:
-    """The grant in a line of the file: `KEY SCOPES`.
+    """The grant in a line of the file: `KEY SCOPES` or `KEY SCOPES QUEUES`.
 
     Raises InvalidInput, which names the number of the line but never its text.
 
     >>> sorted(scope.value for scope in parse_grant("k1 enqueue+work", 1).scopes)
     ['enqueue', 'work']
+    >>> sorted(parse_grant("k1 work mail,pay", 1).queues)
+    ['mail', 'pay']
     """
     key, *words = text.split()
     check_key(key, f"queue key {number}")
     try:
-        (scopes,) = words
-        return Grant(digest=digest_of(key.encode()), scopes=frozenset(map(Scope, scopes.split("+"))))
+        scopes, *rest = words
+        digest, allowed = digest_of(key.encode()), frozenset(map(Scope, scopes.split("+")))
     except ValueError:
         raise InvalidInput(
             f"queue key {number} must be followed by `enqueue`, `work` or `manage`, or several of them with "
             "`+` between them"
         ) from None
+    if not rest:
+        return Grant(digest=digest, scopes=allowed)
+    queues = frozenset(rest[0].split(","))
+    if len(rest) > 1 or not all(map(is_queue_name, queues)):
+        raise InvalidInput(f"queue key {number} may end with names of queues, with `,` between them")
+    return Grant(digest=digest, scopes=allowed, queues=queues)
 
 
 def scope_of(method: str, path: str) -> Scope | None:
@@ -107,10 +122,13 @@ class QueueKeys(OptionalKeyFile):
     def __repr__(self) -> str:
         return f"<QueueKeys: {len(self._grants)} in force, {self._file or 'no file'}>"
 
-    def check(self, method: str, path: str, headers: Headers) -> None:
-        """Raises MissingKey, WrongKey, WrongScope or KeysUnread unless the request may be made."""
+    def check(self, method: str, path: str, headers: Headers) -> Grant | None:
+        """The grant by which the request may be made; None if it needs none.
+
+        Raises MissingKey, WrongKey, WrongScope, WrongQueue or KeysUnread if it may not be made.
+        """
         if self._file is None or not (path == QUEUES or path.startswith(f"{QUEUES}/")):
-            return
+            return None
         given = headers.get("authorization", "")
         if given[: len(_BEARER)].lower() != _BEARER:
             raise MissingKey
@@ -122,6 +140,11 @@ class QueueKeys(OptionalKeyFile):
         scope = scope_of(method, path)
         if scope is not None and scope not in found.scopes:
             raise WrongScope(scope)
+        if found.queues is not None:
+            _, _, name, *_ = [*path.split("/"), ""]
+            if name.removesuffix(DEAD) not in found.queues:
+                raise WrongQueue
+        return found
 
     def _load(self, entries: Entries) -> dict[str, int]:
         self._grants = tuple(parse_grant(line, number) for number, line in entries)

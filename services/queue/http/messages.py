@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
 
-from services.queue.core.commands import MAX_LEASED, QueueSettings, Receipt, parse_receipt, show_receipt
+from services.queue.core.commands import MAX_LEASED, QueueSettings
 from services.queue.core.items import RejectedItem, is_json
 from services.queue.worker.handing_out import HandedOut
 from services.queue.worker.queues import QueueChanges
@@ -66,15 +66,12 @@ class WithReceipts(Request, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     receipts: Receipts
 
-    def parsed(self) -> tuple[Receipt, ...]:
-        """The receipts. Raises InvalidInput if one cannot have come from here."""
-        return tuple(map(parse_receipt, self.receipts))
-
 
 class ReleaseItems(WithReceipts, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The items that are given back, and when they may be leased again."""
+    """The items that are given back, and when they may be leased again; `unseen`: this was no attempt."""
 
     delay_s: Annotated[float, msgspec.Meta(ge=0, le=MAX_LEASE_S)] = 0.0
+    unseen: bool = False
 
 
 class RejectItems(WithReceipts, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -192,7 +189,7 @@ def shown_item(handed: HandedOut) -> Item:
     leased, record = handed.leased, handed.record
     is_data = is_json(record.value)
     return Item(
-        receipt=show_receipt(leased.receipt),
+        receipt=handed.receipt,
         id=record.id or None,
         attempt=leased.attempt,
         enqueued_at=record.append_ms,

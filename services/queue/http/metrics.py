@@ -22,6 +22,7 @@ _COUNTERS = {
     "released": ("releases", "Leases that were given back"),
     "repeats": ("repeats", "Items dropped because another one had their id"),
     "dead": ("dead", "Items that became dead letters"),
+    "bare": ("bare_letters", "Dead letters without their value, which Kafka refuses"),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import Response
 
-from services.queue.http.keys import MissingKey, WrongKey, WrongScope
+from services.queue.http.keys import MissingKey, WrongKey, WrongQueue, WrongScope
 from shared.errors import BatonError
 from shared.service import refusals
 from shared.service.http import kind_for, problem
@@ -15,6 +15,6 @@ def refusal(error: BatonError) -> Response:
     match error:
         case MissingKey():
             return problem(401, kind_for(error), error.detail, headers={"WWW-Authenticate": "Bearer"})
-        case WrongKey() | WrongScope():
+        case WrongKey() | WrongScope() | WrongQueue():
             return problem(403, kind_for(error), error.detail)
     return refusals.refusal(error)

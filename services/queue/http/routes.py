@@ -13,8 +13,7 @@ from typing import Any, Final
 import msgspec
 from fastapi import APIRouter, Response
 
-from services.queue.core.commands import Ack, Until
-from services.queue.core.items import read_posted
+from services.queue.core.items import RejectedItem, read_posted
 from services.queue.http.exchange import CountedAnswer, Handler
 from services.queue.http.messages import (
     Done,
@@ -50,7 +49,7 @@ _DESCRIBED: Final = (
 
 
 class AllStale(Conflict):
-    """All receipts are stale: the items were leased again, or are not leased."""
+    """All receipts are stale: the items were leased again, or this queue never gave these out."""
 
 
 def shown(answer: msgspec.Struct) -> Response:
@@ -74,17 +73,20 @@ class ItemHandlers:
         posted = read_posted(body, form)
         del body  # the items are its parts, and it may be large
         unstored = await leasing.put(posted.accepted)
-        rejected: dict[str, Any] = {"rejected": posted.rejected}
-        if posted.rejected and not posted.accepted:
+        refused = [_refused(posted.indexes[index]) for index in unstored.refused]
+        every = sorted([*posted.rejected, *refused], key=lambda item: item.index)
+        rejected: dict[str, Any] = {"rejected": every}
+        count = len(posted.accepted) - len(refused)
+        if every and not count:
             detail = "no item is acceptable"
             return problem(422, "items-rejected", detail, accepted=0, **rejected)
-        if unstored:
-            count = len(posted.accepted)
-            detail = f"Kafka acknowledged only {count - len(unstored)} of {count} items in time"
-            again = [posted.indexes[index] for index in unstored]
-            stored: dict[str, Any] = {"accepted": count - len(unstored), "unstored": again}
+        if unstored.unsure:
+            left = count - len(unstored.unsure)
+            detail = f"Kafka acknowledged only {left} of {count} items in time"
+            again = [posted.indexes[index] for index in unstored.unsure]
+            stored: dict[str, Any] = {"accepted": left, "unstored": again}
             return problem(503, "kafka-unavailable", detail, headers=RETRY, **stored, **rejected)
-        return PutItems(accepted=len(posted.accepted), rejected=posted.rejected)
+        return PutItems(accepted=count, rejected=every)
 
     async def lease(self, queue: str, body: bytes, _: Form) -> CountedAnswer:
         """Leases items. May be cancelled: loses nothing."""
@@ -108,27 +110,27 @@ class ItemHandlers:
         """Ends items that are done."""
         leasing = await self._queues.find(queue)
         asked = parse(body, WithReceipts)
-        return _done(asked, await leasing.settle(Ack(asked.parsed())))
+        return _done(asked, await leasing.ack(asked.receipts))
 
     async def release(self, queue: str, body: bytes, _: Form) -> Done:
         """Gives items back."""
         leasing = await self._queues.find(queue)
         asked = parse(body, ReleaseItems)
-        command = Until(asked.parsed(), int(asked.delay_s * 1000), is_release=True)
-        return _done(asked, await leasing.settle(command))
+        ms = int(asked.delay_s * 1000)
+        stale = await leasing.put_off(asked.receipts, ms, is_release=True, is_unseen=asked.unseen)
+        return _done(asked, stale)
 
     async def reject(self, queue: str, body: bytes, _: Form) -> Done:
         """Makes items dead letters."""
         leasing = await self._queues.find(queue)
         asked = parse(body, RejectItems)
-        return _done(asked, await leasing.reject(asked.parsed(), asked.why))
+        return _done(asked, await leasing.reject(asked.receipts, asked.why))
 
     async def extend(self, queue: str, body: bytes, _: Form) -> Done:
         """Extends leases."""
         leasing = await self._queues.find(queue)
         asked = parse(body, ExtendItems)
-        command = Until(asked.parsed(), _lease_ms(leasing, asked.lease_s))
-        return _done(asked, await leasing.settle(command))
+        return _done(asked, await leasing.put_off(asked.receipts, _lease_ms(leasing, asked.lease_s)))
 
     async def _polled(self, poll: Coroutine[Any, Any, Sequence[HandedOut]]) -> Sequence[HandedOut]:
         """What the poll gets; nothing, and nothing lost, if the client or the service goes before."""
@@ -158,6 +160,11 @@ def item_routes() -> APIRouter:
 
 async def _answered_before(queue: str) -> Response:
     raise AssertionError(f"a request about {queue} that the face has not answered")
+
+
+def _refused(index: int) -> RejectedItem:
+    detail = "Kafka refuses it for good: it is too large for the queue's topic, or against its rules"
+    return RejectedItem(index=index, reason="refused", detail=detail)
 
 
 def _lease_ms(leasing: Leasing, lease_s: float | None) -> int:

@@ -22,9 +22,11 @@ from typing import Final
 from services.queue.core.items import ItemRecord, headers_of, read_record
 from services.queue.core.open_items import Place
 from services.queue.kafka.cache import ItemCache, ItemCaches
+from services.queue.kafka.log import check_topic
+from services.queue.ports import Unstored
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
-from shared.kafka.delivery import Delivery, Record
+from shared.kafka.delivery import Delivery, Loss, Record
 from shared.kafka.fetcher import Fetcher
 from shared.kafka.groups import KafkaGroup
 from shared.kafka.offsets import EARLIEST, LATEST, NONE, Partition, delete_records, list_offsets
@@ -43,6 +45,8 @@ CHECK_S = 1.0
 """Between looks at whether the topic may be another one; it costs no request while nothing is suspect."""
 READS_AT_ONCE: Final = 2
 """Of one queue, of items that have left the cache: each may bring some megabytes."""
+REFUSED_FOR_GOOD: Final = frozenset({10, 18, 32, 87})
+"""Error codes: the record is too large, its time is wrong, or a rule of the topic forbids it."""
 ALL_READS_AT_ONCE: Final = 8
 """Of all queues."""
 
@@ -53,6 +57,20 @@ class Shared:
 
     caches: ItemCaches = field(default_factory=ItemCaches)
     reads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(ALL_READS_AT_ONCE))
+
+
+class _Fate(Delivery):
+    """What has become of appended items."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unsure: list[int] = []
+        self.refused: list[int] = []
+
+    def lost(self, indexes: Sequence[int], loss: Loss) -> None:
+        is_refused = loss.code in REFUSED_FOR_GOOD and not loss.is_unknown
+        (self.refused if is_refused else self.unsure).extend(indexes)
+        super().lost(indexes, loss)
 
 
 class KafkaItemLog:
@@ -161,10 +179,20 @@ class KafkaItemLog:
     async def _guard(self, changed: Callable[[], None]) -> None:
         while True:
             await asyncio.sleep(CHECK_S)
-            if self._is_suspect():
-                with contextlib.suppress(KafkaUnavailable):  # it is asked again
+            with contextlib.suppress(KafkaUnavailable):  # it is asked again
+                await self._note_ends()
+                if self._is_suspect():
                     await self.check(list(self._frontier))
                     changed()
+
+    async def _note_ends(self) -> None:
+        """Finds out how much waits behind what was read, where no fetch says so."""
+        if any(one.is_paused or one.is_left_out for one in self._readings):
+            ends = await list_offsets(
+                self._cluster, self._partitions, LATEST, is_committed=self._fetcher.is_committed
+            )
+            for one, place in zip(self._readings, self._partitions, strict=True):
+                one.note_end(ends[place])
 
     async def _find_starts(self) -> None:
         starts = await list_offsets(self._cluster, self._partitions, EARLIEST)
@@ -235,15 +263,24 @@ class KafkaItemLog:
         ):
             yield record.offset, read_record(record.value, record.headers, record.timestamp)
 
-    async def append(self, items: Sequence[ItemRecord]) -> list[int]:
+    async def append(self, items: Sequence[ItemRecord]) -> Unstored:
         """See `ItemLog`. All go to one partition, in order; the next call's go to the next one."""
         self._turn = (self._turn + 1) % len(self.ends)
-        records: list[Record] = [(None, item.value, headers_of(item)) for item in items]
-        delivery = Delivery()
         place = self._partitions[self._turn]
-        delivery.expect(self._sender.add(place, records, range(len(records)), delivery))
-        await delivery.done
-        return sorted(delivery.unstored)
+        fate = await self._send(place, items, range(len(items)))
+        refused = fate.refused
+        if len(items) > 1:  # a batch is refused as a whole, for one of its records
+            alone = [await self._send(place, items, [index]) for index in refused]
+            refused = [index for one in alone for index in one.refused]
+            fate.unsure += [index for one in alone for index in one.unsure]
+        return Unstored(sorted(fate.unsure), refused)
+
+    async def _send(self, place: Partition, items: Sequence[ItemRecord], indexes: Sequence[int]) -> _Fate:
+        records: list[Record] = [(None, items[n].value, headers_of(items[n])) for n in indexes]
+        fate = _Fate()
+        fate.expect(self._sender.add(place, records, indexes, fate))
+        await fate.done
+        return fate
 
     async def find(self, to: int | str) -> list[int]:
         """See `ItemLog`."""
@@ -255,6 +292,7 @@ class KafkaItemLog:
 
     async def settle(self, lowest: Sequence[int], before_ms: int | None) -> None:
         """See `ItemLog`."""
+        await check_topic(self._cluster, self._topic, self._topic_id)
         for place, offset in zip(self._partitions, lowest, strict=True):
             await self._group.commit(place, offset, "")
         if before_ms is None:
@@ -277,14 +315,20 @@ class KafkaItemLog:
         self.ends[number] = self._from[number] = offset
         self._ahead_bytes -= sum(size for _, size in self._ahead[number])
         self._ahead[number].clear()
+        self._progress.set()
 
     async def _read(self, number: int, changed: Callable[[], None]) -> None:
         reading = self._readings[number]
         reading.seek(self.ends[number])  # one that has failed is read again only after a seek
+        reading.resume()
         while True:
-            while self._is_far_ahead:
-                self._progress.clear()
-                await self._progress.wait()
+            if self._is_far_ahead:
+                # what waits to be taken holds room that all queues share
+                reading.pause()
+                while self._ahead_bytes > self._shared.caches.ahead_bytes // 2:
+                    self._progress.clear()
+                    await self._progress.wait()
+                reading.resume()
             records = await reading.take(READ_S, TAKEN_AT_ONCE)
             # `ends` only from here on: a seek may have come while this waited
             if records and records[0].offset > self.ends[number] + REACH:
@@ -308,7 +352,7 @@ class KafkaItemLog:
         return self._ahead_bytes > self._shared.caches.ahead_bytes
 
     def _has_read(self, ends: Sequence[int]) -> bool:
-        if self._is_far_ahead:
+        if self._is_far_ahead or any(one.is_paused for one in self._readings):
             return True
         return all(have >= end for have, end in zip(self.ends, ends, strict=True))
 

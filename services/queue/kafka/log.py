@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from services.queue.core.replica import LogMoved, LogRecord
+from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
 from shared.kafka.fetcher import Fetcher
 from shared.kafka.offsets import EARLIEST, LATEST, delete_records, list_offsets
@@ -67,11 +68,29 @@ class KafkaCommandLog:
         """See `CommandLog`."""
         await self._sender.send(self._place, [(None, value, [])])
 
+    async def check(self) -> None:
+        """See `CommandLog`."""
+        await check_topic(self._cluster, self._place[0], self._topic_id)
+
     async def trim(self, below: int) -> None:
         """See `CommandLog`."""
+        await self.check()
         await delete_records(self._cluster, {self._place: below})
 
     def close(self) -> None:
         """Ends the reading."""
         if self._reading is not None:
             self._fetcher.forget(self._reading)
+
+
+async def check_topic(cluster: Cluster, topic: str, topic_id: bytes | None) -> None:
+    """Raises LogMoved if Kafka has another topic of that name by now; KafkaUnavailable if it names none.
+
+    To be called right before anything is deleted: Kafka deletes records by the name of their topic.
+    """
+    await cluster.refresh([topic])
+    present = cluster.topic_id(topic)
+    if present is None:
+        raise KafkaUnavailable(f"Kafka does not know the topic {topic} at present")
+    if present != topic_id:
+        raise LogMoved(f"{topic} is another topic of the same name")

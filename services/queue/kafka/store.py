@@ -13,6 +13,7 @@ from typing import Self
 from services.queue.kafka.cache import MAX_BYTES, ItemCaches
 from services.queue.kafka.items import KafkaItemLog, Shared
 from services.queue.kafka.log import KafkaCommandLog
+from services.queue.ports import CommandLog
 from shared.errors import InvalidInput, KafkaUnavailable
 from shared.kafka.access import KafkaAccess
 from shared.kafka.catalog import count_replicas, delete_topics, list_all, read_settings
@@ -21,7 +22,7 @@ from shared.kafka.fetcher import Fetcher
 from shared.kafka.groups import KafkaGroup
 from shared.kafka.sender import Sender
 from shared.kafka.topics import ensure_topics, queue_log_topic, queue_topic
-from shared.model.names import Names
+from shared.model.names import DEAD, Names
 
 BATCH_BYTES = 1024 * 1024
 FETCHED_BYTES = 16 * 1024 * 1024
@@ -75,10 +76,15 @@ class KafkaQueueStore:
 
     async def create(self, name: str, *, over: str, partitions: int) -> None:
         """See `QueueStore`."""
+        letters = f"{name}{DEAD}"
         own = [] if over else [queue_topic(self._names, name, partitions)]
-        log = queue_log_topic(self._names, name)
-        if log.name not in await ensure_topics(self._access, [*own, log], self._replication):
-            await self._check_clock(log.name)
+        own.append(queue_topic(self._names, letters, 1))
+        logs = [queue_log_topic(self._names, one) for one in (name, letters)]
+        # Kafka may reject a single one: `queue.mail_log` and `queue.mail.log` would share metrics
+        made = await ensure_topics(self._access, [*own, *logs], self._replication, all_or_none=True)
+        for log in logs:
+            if log.name not in made:
+                await self._check_clock(log.name)
 
     async def _check_clock(self, log: str) -> None:
         """Raises InvalidInput if the log, which an operator has made, has the times of those who write."""
@@ -87,12 +93,14 @@ class KafkaQueueStore:
             if _TIMES in found[log] and found[log][_TIMES].value != "LogAppendTime":
                 raise InvalidInput(f"the topic {log} must have {_TIMES}=LogAppendTime: leases end by it")
 
-    async def delete(self, name: str, *, over: str) -> None:
+    async def delete(self, name: str, *, over: str, log: CommandLog) -> None:
         """See `QueueStore`."""
         own = [] if over else [self._names.queue(name)]
+        await log.check()
         await self._forget_offsets(self._names.queue_group(name))
         # the log last: without it there is no queue to be deleted, and a new one would have the old items
         for topic in [*own, self._names.queue_log(name)]:
+            await log.check()
             await delete_topics(self._logs.cluster, [topic])
 
     async def _forget_offsets(self, name: str) -> None:

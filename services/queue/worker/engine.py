@@ -51,9 +51,11 @@ class Engine:
     ) -> None:
         self.name = name
         self.items: ItemLog | None = None
-        self.submissions = Submissions(log, rng.randbytes(WRITER_BYTES), self._give_back_unclaimed)
+        self.submissions = Submissions(
+            log, rng.randbytes(WRITER_BYTES), self._give_back_unclaimed, lambda: self.incarnation
+        )
         self.demand = Demand(self._leasable, self._next_end_s)
-        self._log = log
+        self.log = log
         self._rng = rng
         self._now_s = asyncio.get_running_loop().time
         self._snapshot_every = snapshot_every
@@ -80,6 +82,12 @@ class Engine:
         if state.settings is None:
             raise NotFound(f"there is no queue {self.name}")
         return state
+
+    @property
+    def incarnation(self) -> bytes:
+        """The incarnation of the queue whose log is read; b"" before its creation."""
+        state = self._replica.state if self._replica is not None else None
+        return b"" if state is None else state.incarnation
 
     @property
     def is_ready(self) -> bool:
@@ -110,7 +118,7 @@ class Engine:
 
     def close(self) -> None:
         """Ends the reading of the log."""
-        self._log.close()
+        self.log.close()
 
     def complaint(self) -> str:
         """Why the queue does not work here; "" if it does."""
@@ -206,13 +214,13 @@ class Engine:
         self.demand.end(error)
 
     async def _follow(self) -> None:
-        first, end = await self._log.bounds()
+        first, end = await self.log.bounds()
         self._replica = replica = Replica(first, self._snapshot_every)
-        self._log.seek(first)
+        self.log.seek(first)
         while True:
             if replica.next_offset >= end:
                 self._reached_end(replica)
-            for record in await self._log.read(READ_S):
+            for record in await self.log.read(READ_S):
                 folded = replica.feed(record)
                 self._read_s = self._now_s()
                 if folded is not None and folded.writer == self.submissions.writer:
@@ -253,10 +261,10 @@ class Engine:
         try:
             for part in snapshot.parts:
                 await self.submissions.submit([part])
-            await self._log.trim(snapshot.below)
+            await self.log.trim(snapshot.below)
             if self.items is not None:
                 await self.items.settle(lowest, before_ms)
-        except KafkaUnavailable as error:
+        except (KafkaUnavailable, LogMoved) as error:
             logger.warning("snapshot not stored", extra={"queue": self.name, "why": error.detail})
         else:
             logger.info("snapshot stored", extra={"queue": self.name, "below": snapshot.below})

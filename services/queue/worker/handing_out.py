@@ -17,6 +17,7 @@ from services.queue.core.fold import Leased
 from services.queue.core.items import ItemRecord
 from services.queue.core.open_items import Place
 from services.queue.core.queue_state import QueueState
+from services.queue.core.receipts import show_receipt
 from services.queue.ports import ItemLog
 from services.queue.worker.answers import AnswerShare
 from services.queue.worker.engine import Engine
@@ -29,8 +30,9 @@ READ_AT_ONCE: Final = 10
 
 
 class HandedOut(msgspec.Struct, frozen=True, kw_only=True):
-    """An item in the hands of a client."""
+    """An item in the hands of a client, which settles it by the receipt."""
 
+    receipt: str
     leased: Leased
     record: ItemRecord
 
@@ -56,7 +58,7 @@ async def hand_out(
 
     Raises KafkaUnavailable; Overloaded if there is no room for a single one.
     """
-    read = await _read(items, leased, share)
+    read = await _read(engine, items, leased, share)
     commands: list[AnyCommand] = [
         Enter(one.leased.receipt, one.record.id)
         for one in read.found
@@ -78,7 +80,7 @@ async def hand_out(
     return [one for one in read.found if one.leased not in over]
 
 
-async def _read(items: ItemLog, leased: Sequence[Leased], share: AnswerShare | None) -> _Read:
+async def _read(engine: Engine, items: ItemLog, leased: Sequence[Leased], share: AnswerShare | None) -> _Read:
     read, size = _Read(), 0
     for first in range(0, len(leased), READ_AT_ONCE):
         some = leased[first : first + READ_AT_ONCE]
@@ -97,7 +99,8 @@ async def _read(items: ItemLog, leased: Sequence[Leased], share: AnswerShare | N
                 read.left.append(one.receipt)
             else:
                 size += record.size
-                read.found.append(HandedOut(leased=one, record=record))
+                receipt = show_receipt(one.receipt, engine.name, engine.incarnation)
+                read.found.append(HandedOut(receipt=receipt, leased=one, record=record))
     return read
 
 

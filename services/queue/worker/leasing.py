@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import NamedTuple
 
 from services.queue.core.commands import Ack, Dead, Lease, Receipt, Seek, Until
 from services.queue.core.fold import BURY_MS, Applied, LeaseAnswer, Leased, ReceiptsAnswer
-from services.queue.core.items import Death, ItemRecord, redriven
+from services.queue.core.items import Death, ItemRecord, has_value, life_of, redriven
 from services.queue.core.open_items import Place
 from services.queue.core.queue_state import QueueStatus
-from services.queue.ports import ItemLog
+from services.queue.core.receipts import read_receipt
+from services.queue.ports import ItemLog, Unstored
 from services.queue.worker.answers import AnswerShare
-from services.queue.worker.burying import bury_exhausted, copy_to
+from services.queue.worker.burying import bury, bury_exhausted
 from services.queue.worker.engine import Engine, QueueNotReady
 from services.queue.worker.handing_out import READ_AT_ONCE, HandedOut, hand_out, place_of
 from shared.errors import Conflict, KafkaUnavailable
@@ -89,8 +90,8 @@ class Leasing:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
 
-    async def put(self, items: Sequence[ItemRecord]) -> list[int]:
-        """Stores items; the indexes of those that may not be stored.
+    async def put(self, items: Sequence[ItemRecord]) -> Unstored:
+        """Stores items, each by itself.
 
         Raises Conflict if the queue is over another topic, or one of dead letters.
         """
@@ -99,7 +100,7 @@ class Leasing:
             raise Conflict("a queue of dead letters gets them from its queue alone")
         if settings is not None and settings.over:
             raise Conflict(f"the queue is over the topic {settings.over}: what is written there is its items")
-        return await self.sound_items.append(items) if items else []
+        return await self.sound_items.append(items) if items else Unstored()
 
     async def lease(self, count: int, lease_ms: int, share: AnswerShare | None = None) -> Sequence[HandedOut]:
         """At most `count` items, at once; none only if there is none. May be cancelled: loses nothing.
@@ -142,26 +143,60 @@ class Leasing:
                 return taken.found
         return []
 
-    async def settle(self, command: Ack | Until) -> Sequence[int]:
-        """The indexes of stale receipts, after an ack, a release or an extension."""
-        answer = await self.engine.submit(command, ReceiptsAnswer)
-        return answer.stale
+    async def ack(self, receipts: Sequence[str]) -> Sequence[int]:
+        """The items are done; the indexes of stale receipts."""
 
-    async def reject(self, receipts: Sequence[Receipt], why: str) -> Sequence[int]:
+        async def settle(good: tuple[Receipt, ...]) -> Sequence[int]:
+            return (await self.engine.submit(Ack(good), ReceiptsAnswer)).stale
+
+        return await self._settled(receipts, settle)
+
+    async def put_off(
+        self, receipts: Sequence[str], ms: int, *, is_release: bool = False, is_unseen: bool = False
+    ) -> Sequence[int]:
+        """The leases end so long from now: extended, or given back; the indexes of stale receipts."""
+
+        async def settle(good: tuple[Receipt, ...]) -> Sequence[int]:
+            command = Until(good, ms, is_release=is_release, is_unseen=is_unseen)
+            return (await self.engine.submit(command, ReceiptsAnswer)).stale
+
+        return await self._settled(receipts, settle)
+
+    async def reject(self, receipts: Sequence[str], why: str) -> Sequence[int]:
         """Buries the items now; the indexes of stale receipts. Raises Conflict if this queue buries none."""
         letters = self.dead.sound_items
-        # first, so that this worker has read their leases, wherever they were given, and they do not end now
-        await self.settle(Until(tuple(receipts), BURY_MS, is_at_least=True))
-        found = {receipt: self.engine.state.open.get(place_of(receipt)) for receipt in receipts}
-        good = {
-            receipt: Death(item.attempts, item.first_lease)
-            for receipt, item in found.items()
-            if item is not None and item.lease == receipt.lease
-        }
-        await copy_to(letters, self.engine.name, self.sound_items, good, why)
-        # for all: a stale receipt never becomes good again, and done again is done
-        answer = await self.engine.submit(Dead(tuple(receipts)), ReceiptsAnswer)
-        return answer.stale
+
+        async def settle(good: tuple[Receipt, ...]) -> Sequence[int]:
+            # first, so that this worker has read their leases, wherever they were given, and none ends now
+            await self.engine.submit(Until(good, BURY_MS, is_at_least=True), ReceiptsAnswer)
+            found = {receipt: self.engine.state.open.get(place_of(receipt)) for receipt in good}
+            deaths = {
+                receipt: Death(item.attempts, life_of(item.first_lease, self.engine.incarnation))
+                for receipt, item in found.items()
+                if item is not None and item.lease == receipt.lease
+            }
+            if await bury(self.engine, self.sound_items, letters, deaths, why):
+                raise KafkaUnavailable("not all dead letters are stored; the other items are done")
+            # for all: a stale receipt never becomes good again, and done again is done
+            return (await self.engine.submit(Dead(good), ReceiptsAnswer)).stale
+
+        return await self._settled(receipts, settle)
+
+    async def _settled(
+        self, receipts: Sequence[str], settle: Callable[[tuple[Receipt, ...]], Awaitable[Sequence[int]]]
+    ) -> Sequence[int]:
+        """The indexes of stale receipts: those that `settle` finds, and those that this queue never gave out.
+
+        If it gave out none, `settle` is asked all the same: a command comes back only if the log is still the
+        queue's, so a worker that has not heard of a new queue of this name does not speak for it.
+        """
+        engine = self.engine
+        incarnation = engine.state.incarnation
+        read = {index: read_receipt(text, engine.name, incarnation) for index, text in enumerate(receipts)}
+        good = {index: receipt for index, receipt in read.items() if receipt is not None}
+        indexes = list(good)
+        stale = {indexes[at] for at in await settle(tuple(good.values()))}
+        return sorted(stale | (read.keys() - good.keys()))
 
     def count_dead(self) -> int:
         """How many dead letters are not done; 0 for a queue of dead letters."""
@@ -209,21 +244,33 @@ class Leasing:
         return self.engine.status()
 
     async def redrive(self) -> QueueStatus:
-        """Puts the dead letters that are ready back into the queue, in order; the status after it."""
+        """Puts the dead letters that are ready back into the queue, in order; the status after it.
+
+        Those without a value stay where they are. Raises Conflict if Kafka refuses some items for good.
+        """
         settings, dead = self.engine.state.settings, self.dead
         if settings is None or settings.over:
             raise Conflict("the queue has no topic of its own: lease its dead letters instead")
         await dead.items.catch_up()
-        left = dead.engine.status().ready
-        while left > 0:
-            found = await dead.lease(min(left, REDRIVE_AT_ONCE), REDRIVE_LEASE_MS)
-            if not found:
-                break
-            left -= len(found)
-            again = [redriven(one.record) for one in found]
-            if await self.sound_items.append(again):
-                raise KafkaUnavailable("not all dead letters are stored again; those stay where they are")
-            await dead.settle(Ack(tuple(one.leased.receipt for one in found)))
+        left, stay = dead.engine.status().ready, list[Leased]()
+        try:
+            while left > 0:
+                found = await dead.lease(min(left, REDRIVE_AT_ONCE), REDRIVE_LEASE_MS)
+                if not found:
+                    break
+                left -= len(found)
+                whole = [one for one in found if has_value(one.record)]
+                stay += [one.leased for one in found if not has_value(one.record)]
+                unstored = await self.sound_items.append([redriven(one.record) for one in whole])
+                await dead.ack([one.receipt for n, one in enumerate(whole) if n not in unstored.indexes])
+                if unstored.unsure:
+                    raise KafkaUnavailable("not all dead letters are stored again; those stay where they are")
+                if unstored.refused:
+                    raise Conflict(
+                        f"Kafka refuses {len(unstored.refused)} of the items; they stay where they are"
+                    )
+        finally:
+            dead.engine.give_back(stay)
         await self.items.catch_up()
         return self.engine.status()
 

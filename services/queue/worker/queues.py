@@ -15,7 +15,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from services.queue.core.commands import CHANGEABLE, Changeable, Configure, QueueSettings
+from services.queue.core.commands import (
+    CHANGEABLE,
+    INCARNATION_BYTES,
+    Changeable,
+    Configure,
+    QueueSettings,
+)
 from services.queue.core.fold import Applied
 from services.queue.core.replica import SNAPSHOT_EVERY, LogMoved
 from services.queue.ports import ItemLog, QueueStore
@@ -59,7 +65,8 @@ class QueueChanges(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class Queues:
     """The queues by name. `run()` keeps the list; it must run before anything else is called.
 
-    `rng` draws the names of writers and the jitter of retries; two workers must not draw the same.
+    `rng` draws incarnations, the names of writers and the jitter of retries. Two workers must not draw the
+    same, and whoever knows an incarnation can forge receipts.
     """
 
     def __init__(
@@ -148,6 +155,10 @@ class Queues:
             raise Conflict("`over` and `partitions` of a queue are fixed at its creation")
         dead = QueueSettings(max_attempts=0, keep_ms=settings.keep_ms)
         of_dead: tuple[Changeable, ...] = ("keep_ms",) if "keep_ms" in changes.fields else ()
+        if present is None or await self._settings_of(f"{name}{DEAD}") is None:
+            await self._store.create(name, over=settings.over, partitions=settings.partitions)
+            await self._until_open(f"{name}{DEAD}")
+            await self._until_open(name)
         for queue, its, fields in ((f"{name}{DEAD}", dead, of_dead), (name, settings, changes.fields)):
             await self._configure(queue, its, fields)
             await self.find(queue)
@@ -165,7 +176,7 @@ class Queues:
             raise Conflict("dead letters are deleted with their queue: purge them")
         # itself last: while it is there, a deletion that was cut off can be repeated
         for queue, over in ((f"{name}{DEAD}", ""), (name, settings.over)):
-            await self._store.delete(queue, over=over)
+            await self._store.delete(queue, over=over, log=found.engine.log)
         await self._until_closed(name)
 
     async def _settings_of(self, name: str) -> QueueSettings | None:
@@ -176,13 +187,17 @@ class Queues:
             return None
 
     async def _configure(self, name: str, settings: QueueSettings, fields: tuple[Changeable, ...]) -> None:
-        if await self._settings_of(name) is None:
-            await self._store.create(name, over=settings.over, partitions=settings.partitions)
-            await self._until_open(name)
+        present = await self._settings_of(name)
+        if present is not None:
+            settings = msgspec.structs.replace(settings, rules=present.rules)
+        else:
+            settings = msgspec.structs.replace(settings, incarnation=self._rng.randbytes(INCARNATION_BYTES))
         engine = self._open[name].engine
-        (answer,) = await engine.submissions.submit([Configure(settings, fields)])
-        if not isinstance(answer, Applied):
-            raise Conflict("somebody else has created the queue at the same time, with other settings")
+        for _ in range(2):  # a creation that another one preceded is refused, and then a change
+            (answer,) = await engine.submissions.submit([Configure(settings, fields)])
+            if isinstance(answer, Applied):
+                return
+        raise Conflict("somebody else has created the queue at the same time, with other settings")
 
     async def _until_open(self, name: str) -> None:
         """Returns once Kafka lists the queue: a broker hears of a new topic a moment later."""

@@ -29,14 +29,21 @@ _Waiting = tuple[Sequence[AnyCommand], "asyncio.Future[Sequence[Answer]]"]
 class Submissions:
     """Commands of one worker; `run()` sends them. `writer` is the name of this life of the worker.
 
-    `on_unclaimed` hears of answers that nobody waits for any more. Make it inside the loop.
+    `on_unclaimed` hears of answers that nobody waits for any more. `incarnation` is that of the queue whose
+    state the commands speak of: the append names the log's topic, which may be another queue's by now. Make
+    it inside the loop.
     """
 
     def __init__(
-        self, log: CommandLog, writer: bytes, on_unclaimed: Callable[[Sequence[Answer]], None]
+        self,
+        log: CommandLog,
+        writer: bytes,
+        on_unclaimed: Callable[[Sequence[Answer]], None],
+        incarnation: Callable[[], bytes],
     ) -> None:
         self.writer = writer
         self._log = log
+        self._incarnation = incarnation
         self._on_unclaimed = on_unclaimed
         # kept, because looking for it costs a system call each time (getpid)
         self._loop = asyncio.get_running_loop()
@@ -124,7 +131,7 @@ class Submissions:
         number, commands = self._number, [command for some, _ in taken for command in some]
         self._sent[number] = taken
         try:
-            await self._log.append(encode_record(self.writer, number, commands))
+            await self._log.append(encode_record(self.writer, number, commands, self._incarnation()))
         except KafkaUnavailable as error:
             self._fail_record(number, error)
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -18,6 +21,7 @@ from click.testing import CliRunner
 from cli.commands import queue_work
 from cli.commands.queue_work import Work, work_on
 from cli.main import cli
+from cli.terminal.exit_codes import ExitCode
 from services.queue.app import create_face
 from services.queue.http.exchange import MAX_REQUEST_BYTES
 from services.queue.worker.queues import Queues
@@ -139,6 +143,57 @@ def test_the_lease_is_extended_while_the_program_runs(url: str) -> None:
     assert 'baton_queue_leases_total{queue="q"} 1.0' in text
     assert 'baton_queue_acks_total{queue="q"} 1.0' in text
     assert 'baton_queue_expired_total{queue="q"} 0.0' in text
+
+
+def test_without_the_program_nothing_is_leased(url: str) -> None:
+    """A name that was misspelt costs no item an attempt."""
+    baton(url, "create", "q")
+    baton(url, "put", "q", "1")
+
+    baton(url, "work", "q", "--until-empty", "--", "no-such-program", code=1)
+    shown = httpx.get(f"{url}/metrics").text
+
+    assert 'baton_queue_leases_total{queue="q"} 0.0' in shown
+
+
+def test_a_program_that_cannot_start_costs_no_attempt(url: str, tmp_path: Path) -> None:
+    """The item comes back at once, as if nobody had seen it, and the command ends."""
+    program = tmp_path / "program"
+    program.write_text("#!/no/such/interpreter")
+    program.chmod(0o755)
+    baton(url, "create", "q", "--max-attempts", "1")
+    baton(url, "put", "q", "1")
+
+    baton(url, "work", "q", "--until-empty", "--", str(program), code=1)
+    (item,) = baton(url, "lease", "q", "--wait", "20")["items"]
+
+    assert (item["data"], item["attempt"]) == (1, 1)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_end_the_program_and_give_its_item_back(
+    url: str, tmp_path: Path, how: signal.Signals
+) -> None:
+    """An orderly stop of a worker costs no lease: the next one has the item at once."""
+    if signal.getsignal(how) == signal.SIG_IGN:
+        pytest.skip("whoever runs this ignores the signal, and so would the command")
+    started = tmp_path / "started"
+    os.mkfifo(started)
+    baton(url, "create", "q")
+    baton(url, "put", "q", "1")
+    arguments = ["queue", "work", "q", "--lease", "600", "--url", url, "--"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "cli.main", *arguments, "sh", "-c", f"echo $$ > {started}; exec sleep 600"]
+    ) as working:
+        child = int(started.read_text())
+        working.send_signal(how)
+        code = working.wait(60)
+    (item,) = baton(url, "lease", "q", "--wait", "20")["items"]
+
+    assert code == ExitCode.INTERRUPTED
+    assert item["attempt"] == 2
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
 
 
 class AwayClient:

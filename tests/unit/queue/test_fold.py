@@ -9,6 +9,7 @@ import pytest
 from services.queue.core.commands import (
     Ack,
     AnyCommand,
+    CommandRecord,
     Configure,
     Enter,
     Lease,
@@ -38,7 +39,7 @@ class Log:
     def add(self, *commands: AnyCommand) -> list[Answer]:
         """The answers to one more record."""
         self.offset += 1
-        return apply_record(self.state, self.offset, 1000 * self.offset, commands)
+        return apply_record(self.state, self.offset, 1000 * self.offset, CommandRecord(b"w", 1, commands))
 
     def lease(self, count: int = 1, ms: int = 30_000, end: int = 1_000_000) -> list[Receipt]:
         """What a lease gets."""
@@ -101,9 +102,9 @@ def test_an_expired_id_in_a_snapshot_does_not_shadow_its_new_holder() -> None:
 def test_unknown_rules_are_refused() -> None:
     """In the log, and in a snapshot."""
     with pytest.raises(UnknownRules):
-        Log(QueueSettings(rules=2))
+        Log(QueueSettings(rules=3))
     with pytest.raises(UnknownRules):
-        decode_state(b"\x97\x02" + encode_state(QueueState())[2:])
+        decode_state(b"\x97\x03" + encode_state(QueueState())[2:])
 
 
 @pytest.mark.parametrize(
@@ -158,7 +159,7 @@ def test_a_snapshot_lets_the_log_go_only_through_the_one_before() -> None:
     for record in records[belows[-1] :]:
         late.feed(record)
 
-    assert belows == [0, *(due + 1 for due in dues[:-1])]
+    assert belows == [0, *dues[:-1]]
     assert late.state is not None
     assert replica.state is not None
     assert encode_state(late.state) == encode_state(replica.state)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from services.queue.core.commands import Receipt
-from services.queue.core.items import MAX_KEPT_ID_BYTES, Death, dead_letter, headers_of, read_record
+from services.queue.core.items import MAX_KEPT_ID_BYTES, Death, dead_letter, headers_of, life_of, read_record
 
 
 @pytest.mark.parametrize("header", [b"\xff\x01", b"\xfe\x01", b"x" * (MAX_KEPT_ID_BYTES + 1), b""])
@@ -18,9 +18,10 @@ def test_a_header_that_cannot_be_an_id_is_none(header: bytes) -> None:
 
 def test_the_letter_of_the_longest_queue_has_an_id() -> None:
     """Else nothing would show that it was copied twice."""
-    letter = dead_letter("q" * 61, Receipt(99, 10**18, 3), read_record(b"1", [], 7), Death(5, 10**18), "bad")
+    life = life_of(10**18, b"drawn")
+    letter = dead_letter("q" * 61, Receipt(99, 10**18, 3), read_record(b"1", [], 7), Death(5, life), "bad")
 
     again = read_record(letter.value, headers_of(letter), 8)
 
-    assert again.id == f"{'q' * 61}/99/{10**18}/{10**18}"
+    assert again.id == f"{'q' * 61}/99/{10**18}/{life}"
     assert again.headers == {"attempts": "5", "why": "bad"}

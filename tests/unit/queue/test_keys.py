@@ -101,7 +101,71 @@ async def test_the_gate_answers_before_the_body_is_read(tmp_path: Path) -> None:
     assert (wrong.status_code, wrong.json()["type"]) == (403, "urn:baton:wrong-scope")
 
 
-@pytest.mark.parametrize("line", ["k1", "k1 write", "k1 work+", "k1 work name=x"])
+async def test_a_key_with_names_opens_these_queues_and_their_dead_letters_alone(tmp_path: Path) -> None:
+    """Neither another queue, by whatever path, nor the list, nor a topic through a queue of its own."""
+    file = tmp_path / "keys"
+    file.write_text("all manage+work+enqueue\nsome manage+work+enqueue mail,post\n")
+    keys = QueueKeys(file)
+    await keys.step()
+    store = InMemoryQueueStore()
+    store.make_topic("sessions")
+    queues = Queues(store)
+    running = asyncio.create_task(queues.run())
+    face = create_face(queues, Inflight(10_000_000), asyncio.Event(), keys)
+    async with httpx.AsyncClient(transport=FaceTransport(face), base_url="http://queue") as http:
+
+        async def ask(method: str, path: str, body: object = None, key: str = "some") -> int:
+            headers = {"authorization": f"Bearer {key}"}
+            return (await http.request(method, path, json=body, headers=headers)).status_code
+
+        made = [await ask("PUT", f"/queues/{name}", {}, "all") for name in ("pay", "mail")]
+        own = [
+            await ask("PUT", "/queues/mail", {"lease_s": 9}),
+            await ask("POST", "/queues/mail/items", {"data": 1}),
+            await ask("POST", "/queues/mail/lease", {}),
+            await ask("GET", "/queues/mail"),
+            await ask("POST", "/queues/mail.dead/lease", {}),
+            await ask("PUT", "/queues/post", {}),
+        ]
+        refused = [
+            await ask(method, path, body)
+            for method, path, body in (
+                ("GET", "/queues", None),
+                ("GET", "/queues/", None),
+                ("GET", "/queues/pay", None),
+                ("POST", "/queues/pay/items", {"data": 1}),
+                ("POST", "/queues/pay/lease", {}),
+                ("POST", "/queues/pay%2flease", {}),
+                ("POST", "/queues//pay/lease", {}),
+                ("POST", "/queues/pay.dead/lease", {}),
+                ("DELETE", "/queues/pay", None),
+                ("PUT", "/queues/post2", {}),
+                ("PUT", "/queues/post", {"over": "sessions"}),
+            )
+        ]
+        by_all = await ask("GET", "/queues", key="all")
+    running.cancel()
+    await asyncio.wait({running})
+
+    assert made == [200, 200]
+    assert own == [200] * 6
+    assert refused == [403] * 11
+    assert by_all == 200
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "k1",
+        "k1 write",
+        "k1 work+",
+        "k1 work name=x",
+        "k1 work mail,",
+        "k1 work Mail",
+        "k1 work a b",
+        "k1 work *",
+    ],
+)
 def test_a_line_without_a_meaning_is_refused(line: str) -> None:
     """By its number, without a word of it."""
     with pytest.raises(InvalidInput, match="queue key 7") as error:

@@ -11,6 +11,7 @@ import pytest
 from services.queue.core.commands import Lease
 from services.queue.core.fold import LeaseAnswer
 from services.queue.core.items import ItemRecord
+from services.queue.ports import Unstored
 from tests.fakes.queues import InMemoryCommandLog, InMemoryItemLog, InMemoryQueueStore
 from tests.fakes.virtual_time import until, virtual_time
 from tests.unit.queue.world import Worker, receipts, worker
@@ -228,8 +229,8 @@ async def test_a_rejection_that_fails_takes_nothing_from_the_lease() -> None:
         held = receipts(await one.lease(lease_s=600))
         letters = (await one.queues.find("q.dead")).items
 
-        async def refused(items: Any) -> list[int]:
-            return list(range(len(items)))
+        async def refused(items: Any) -> Unstored:
+            return Unstored(unsure=range(len(items)))
 
         letters.append = refused  # type: ignore[method-assign]
         answer = await one.http.post("/queues/q/reject", json={"receipts": held})

@@ -20,7 +20,7 @@ async def test_each_command_is_given_up_after_its_own_time() -> None:
     """A log that says nothing costs a caller 15 s, no matter when the others called."""
     store = InMemoryQueueStore()
     await store.create("q", over="", partitions=1)
-    submissions = Submissions(store.open_log("q"), b"w", on_unclaimed=list[Sequence[Answer]]().append)
+    submissions = Submissions(store.open_log("q"), b"w", list[Sequence[Answer]]().append, bytes)
     loop = asyncio.get_running_loop()
     waited: list[float] = []
 
@@ -42,7 +42,7 @@ async def test_no_answer_gets_lost_with_its_caller() -> None:
     store = InMemoryQueueStore()
     await store.create("q", over="", partitions=1)
     unclaimed: list[Answer] = []
-    submissions = Submissions(store.open_log("q"), b"w", on_unclaimed=unclaimed.extend)
+    submissions = Submissions(store.open_log("q"), b"w", unclaimed.extend, bytes)
     answer = ReceiptsAnswer(())
 
     for number, is_answered_first in enumerate((True, False), start=1):

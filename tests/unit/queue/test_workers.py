@@ -148,7 +148,7 @@ async def test_dead_letters_of_a_killed_worker_are_buried_by_another() -> None:
         status = await two.call("GET", "q")
 
     assert len(store.topics["q.dead"].partitions[0]) == 2
-    assert [item["id"] for item in letters] == [f"q/{first}"]
+    assert [item["id"].rpartition("/")[0] for item in letters] == [f"q/{first.rpartition('/')[0]}"]
     assert (status["ready"], status["leased"], status["waiting"]) == (0, 0, 0)
 
 
@@ -279,10 +279,10 @@ async def test_a_deletion_that_was_cut_off_can_be_repeated() -> None:
     store = InMemoryQueueStore()
     async with worker(store) as one:
         await one.call("PUT", "q", {})
-        await store.delete("q.dead", over="")
+        store.drop("q.dead")
         await until(lambda: "q.dead" not in dict(one.queues.all()))
         repaired = await one.call("PUT", "q", {"lease_s": 3})
-        await store.delete("q.dead", over="")
+        store.drop("q.dead")
         await until(lambda: "q.dead" not in dict(one.queues.all()))
         await one.call("DELETE", "q")
 

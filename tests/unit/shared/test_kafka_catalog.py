@@ -101,6 +101,28 @@ async def test_a_refused_topic_fails_with_kafkas_reason(codes: list[int], failur
             await create_topics(cluster, SPECS, 1)
 
 
+@pytest.mark.parametrize("is_race", [False, True])
+@virtual_time
+async def test_of_topics_that_belong_together_all_are_created_or_none(is_race: bool) -> None:
+    """Names are checked first; what is rejected all the same takes with it what was created beside it."""
+    specs = [TopicSpec(name="queue.mail_log"), TopicSpec(name="queue.mail_log.log")]
+    async with administering() as (kafka, cluster):
+        if is_race:
+            kafka.rejected.add("queue.mail_log")
+        else:
+            kafka.create("queue.mail.log")
+        before = set(kafka.partitions)
+        with pytest.raises(InvalidInput, match="collides"):
+            await create_topics(cluster, specs, 1, all_or_none=True)
+        left = set(kafka.partitions)
+        kafka.rejected.clear()
+        kafka.partitions.pop(("queue.mail.log", 0), None)
+        made = await create_topics(cluster, [*specs, TopicSpec(name="old")], 1, all_or_none=True)
+
+    assert left == before
+    assert made == {"queue.mail_log": True, "queue.mail_log.log": True, "old": False}
+
+
 @virtual_time
 async def test_changed_settings_leave_the_others() -> None:
     """Whoever changes some need not know the others."""
