@@ -37,7 +37,8 @@ _ROW = pa.schema(
 class World:
     """Logs by stream, what the sessions topic holds (its only partition), and what the table holds.
 
-    A row of the table has its place in the topic and the record. `batch`: records of a batch that is read.
+    A row of the table has its place in the topic and the record. `removed`: how many of its first records the
+    topic has lost to retention. `batch`: records of a batch that is read.
     """
 
     logs: list[list[Record]]
@@ -47,6 +48,7 @@ class World:
     owners: Sequence[int] = ()
     position: int = LAST
     table_position: int | None = None
+    removed: int = 0
     batch: int = 9
 
     def deliver(self) -> None:
@@ -68,8 +70,9 @@ class World:
             group=GROUP,
             settings=self.settings,
             given={stream: Given(position=self.position) for stream in range(len(self.logs))},
+            topic_is_whole=not self.removed,
             owners=self.owners,
-            lake=LakeFacts(start={0: 0}, end={0: len(self.topic)}, position={0: position}),
+            lake=LakeFacts(start={0: self.removed}, end={0: len(self.topic)}, position={0: position}),
         )
         batches = (batch_of(rows[at : at + 7], _ROW) for at in range(0, len(rows), 7))
         verdicts = [row for batch in judge_rows(batches, ground) for row in batch.to_pylist()]
@@ -84,7 +87,7 @@ class World:
         return _rows(read_fragment_rows(batches, self.settings.future_ms, lambda *_: True, 1))
 
     def _delivered_rows(self) -> list[Any]:
-        records = [(0, offset, key, value) for offset, (key, value) in enumerate(self.topic)]
+        records = [(0, offset, key, value) for offset, (key, value) in enumerate(self.topic)][self.removed :]
         batches = self._batches(records, ("topic_partition", "topic_offset", "key", "value"))
         return _rows(read_delivered_rows(batches, lambda *_: True, 1, with_sums=True))
 
@@ -97,7 +100,7 @@ class World:
                 continue  # the facts
             partition, offset, fields, _, sums, _ = marshal.loads(row[5])
             body = {"id": fields["id"], "fields": sums[0], "data": sums[1]}
-            body |= {"partition": partition, "offset": offset}
+            body |= {"partition": partition, "offset": offset, "has_own_day": True}
             yield *row[:4], TABLE, msgspec.json.encode(body)
 
     def _batches(self, rows: Sequence[Sequence[Any]], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
