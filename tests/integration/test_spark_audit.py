@@ -174,7 +174,7 @@ async def test_faults_of_the_table_are_found(
     assert (result["verdict"], result["lake_not_judged"]) == ("differs", 1)
     assert (unjudged["verdict"], unjudged["lake_judged"]) == ("exact", 0)
     assert "earlier layout" in unjudged["left_out"][0]["why"]
-    assert without_note["lake_missing"] == 2
+    assert without_note["lake_missing"] == 3
     assert "does not say how far" in without_note["left_out"][0]["why"]
     assert (emptied["verdict"], emptied["lake_missing"]) == ("differs", 12)
 

@@ -96,6 +96,8 @@ class _Filling:
         self._records = plan.FIRST_RECORDS
         self._note: plan.Note | None = None
         self._noted_at = -1
+        self._is_old = False
+        self._losses: list[str] = []
         self._done: dict[str, int] = dict.fromkeys(
             ("batches", "added", "duplicates", "unreadable", "skipped"), 0
         )
@@ -120,6 +122,7 @@ class _Filling:
             delivers_once=self._request.group_settings.delivery != "at_least_once",
             keeps_days=keeps_days,
             accept_loss=bool(self._request.parameters.get("accept_loss", 0)),
+            renew=self._is_old,
         )
         if batch is None:
             return False
@@ -136,7 +139,7 @@ class _Filling:
         note = _counted(msgspec.structs.replace(batch.note, number=number), read, repeated)
         self._check_lock()
         still_holds(self._table, transaction)
-        self._noted_at, self._note = transaction.commit(note.encode(), number), note
+        self._noted_at, self._note, self._is_old = transaction.commit(note.encode(), number), note, False
         self._records = plan.records_for(read[0] + read[3], read[4])
         self._count(batch, read, repeated)
         return True
@@ -157,7 +160,7 @@ class _Filling:
     def _known(self, transaction: Transaction) -> plan.Note:
         """The group's note for the version of the table that the transaction sees."""
         if self._note is None or self._noted_at != transaction.version:
-            self._note = current_note(self._table, transaction.version, self._request.group)
+            self._note, self._is_old = current_note(self._table, transaction.version, self._request.group)
             self._noted_at = transaction.version
         return self._note
 
@@ -209,6 +212,7 @@ class _Filling:
         self._done["duplicates"] += repeated[0]
         self._done["unreadable"] += read[3]
         self._done["skipped"] += batch.skipped
+        self._losses += batch.losses
 
     def result(self) -> Result:
         """What the run has done, and what the table now holds of the group."""
@@ -226,7 +230,7 @@ class _Filling:
             "topic_id": self._topic.id,
             "offsets": {str(number): at for number, at in sorted(reached.items())},
         }
-        return result | self._done
+        return result | self._done | {"losses": [{"loss": words} for words in self._losses]}
 
 
 def _counted(note: plan.Note, read: Counts, repeated: tuple[int, int, int]) -> plan.Note:
