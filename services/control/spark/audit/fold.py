@@ -58,8 +58,8 @@ class Expected:
     """
 
     __slots__ = (
-        *("appended", "closed_a", "closed_by", "digests", "first_offset", "first_t", "ids", "is_due", "is_sure"),
-        *("last_a", "last_offset", "last_t", "reason", "size", "w"),
+        *("appended", "closed_a", "closed_by", "digests", "first_offset", "first_t", "ids", "is_due"),
+        *("is_sure", "last_a", "last_offset", "last_t", "reason", "size", "w"),
     )
 
     def __init__(self, line: Line, *, is_sure: bool) -> None:

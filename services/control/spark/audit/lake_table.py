@@ -13,9 +13,12 @@ from pyspark.sql import functions as f
 
 from services.control.spark.audit.part import Part
 from services.control.spark.audit.rows import SEPARATOR, SUMMED_FIELDS, TABLE
+from services.control.spark.audit.verdict import Finding
 from services.control.spark.delta import NO_TABLE
 from services.control.spark.kafka.log import topic_id
+from services.control.spark.lake.checksums import day_sums
 from services.control.spark.lake.positions import newest_note, note_of_rows
+from services.control.spark.lake.sums import Sums
 from services.control.spark.lake.table import LakeTable
 from services.control.spark.request import RunRequest
 
@@ -33,12 +36,14 @@ NOT_READ: Final = "the job `lake` has not read this sessions topic yet"
 class OpenTable(NamedTuple):
     """The rows of the group at one version, or None; `why` they, or some of them, are not compared.
 
-    `position`: by partition of the topic, the offset up to which the lake has read it.
+    `position`: by partition of the topic, the offset up to which the lake has read it. `sums`: of the rows
+    that the lake has written, or None if it has not noted them.
     """
 
     rows: DataFrame | None
     position: Mapping[int, int]
     why: str = ""
+    sums: Sums | None = None
 
 
 def open_table(spark: SparkSession, request: RunRequest) -> OpenTable:
@@ -64,7 +69,20 @@ def open_table(spark: SparkSession, request: RunRequest) -> OpenTable:
         of_rows = note_of_rows(table, version, request.group)
         return OpenTable(rows, of_rows.topics.get(topic, {}), NOT_NOTED)
     position = note.topics.get(topic)
-    return OpenTable(rows, position or {}, NOT_READ if position is None else "")
+    return OpenTable(rows, position or {}, NOT_READ if position is None else "", note.sums)
+
+
+def wrong_days(table: OpenTable) -> list[Finding]:
+    """A finding for each day or month whose rows are not those that the lake has written."""
+    if table.rows is None or table.sums is None:
+        return []
+    findings = []
+    for name, ((rows, _), (wanted, _)) in table.sums.differences(day_sums(table.rows)).items():
+        detail = f"{name}: {rows} rows instead of {wanted}"
+        if rows == wanted:
+            detail = f"{name}: the {rows} rows are not those that the lake has written"
+        findings.append(Finding("lake_days", "", -1, "", detail))
+    return findings
 
 
 def table_rows(table: DataFrame, part: Part, from_offset: int) -> DataFrame:

@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from services.control.spark.lake.sums import Spans, Sums
 from shared.errors import Conflict
 
 FIRST_RECORDS: Final = 200_000
@@ -39,7 +40,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     `topics`: by topic id and partition, the offset below which the table holds everything. `mixed`: the table
     also holds sessions that did not come from the current topic. `compare_below`: by partition, the offset
     below which the current topic may repeat what the table holds. `unsure`: it may do so up to the end that
-    it has at the next plan. `sessions`, `fragments`, `bytes`: what the table holds of the group.
+    it has at the next plan. `sessions`, `fragments`, `bytes`: what the table holds of the group. `sums`: what
+    the lake has written of it; None if the note is of an earlier version, or only the rows give it.
     """
 
     group: str
@@ -51,6 +53,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     sessions: int = 0
     fragments: int = 0
     bytes: int = 0
+    sums: Sums | None = None
 
     def encode(self) -> str:
         """The text that goes into the commit."""
@@ -234,10 +237,11 @@ def changes_rows(operation: str, note: str | None) -> bool:
     return operation not in _UPKEEP and parse_note(note) is None
 
 
-def with_counts(note: Note, sessions: int, fragments: int, size: int) -> Note:
-    """The note with its counts increased by these sessions, fragments and bytes."""
+def with_counts(note: Note, sessions: int, fragments: int, size: int, days: Spans) -> Note:
+    """The note with its counts increased by these sessions, fragments, bytes and rows by day."""
     return msgspec.structs.replace(
         note,
+        sums=note.sums.plus(days) if note.sums is not None else None,
         sessions=note.sessions + sessions,
         fragments=note.fragments + fragments,
         bytes=note.bytes + size,
@@ -268,8 +272,8 @@ def _loss(partition: int, at: int, first: int, end: int) -> str:
 
 def _unread(partition: int, first: int) -> str:
     return (
-        f"{first} offsets of partition {partition} of the sessions topic, 0 up to {first}, were deleted before "
-        "the lake read any of it: it may never have had their sessions"
+        f"{first} offsets of partition {partition} of the sessions topic, 0 up to {first}, were deleted "
+        "before the lake read any of it: it may never have had their sessions"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import date, timedelta
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -10,6 +11,7 @@ import msgspec
 from pyspark.sql import functions as f
 
 from services.control.spark.delta import Overtaken, Transaction
+from services.control.spark.lake.checksums import day_sums
 from services.control.spark.lake.plan import (
     Held,
     Note,
@@ -18,13 +20,14 @@ from services.control.spark.lake.plan import (
     note_of,
     read_note,
 )
+from services.control.spark.lake.sums import Sums
 from services.control.spark.lake.table import LakeTable
 
 MOST_COMMITS: Final = 500
 """How many commits to look back at most: other groups may have committed in between."""
 OLD_COMMITS: Final = 100
 OLD_MS: Final = 7 * 86_400_000
-"""How far back, and how old, a note may be: a run renews an older one, long before Delta removes it (30 days)."""
+"""How far back, and how old, a note may be: a run renews an older one. Delta removes it after 30 days."""
 NO_NUMBER: Final = -1
 """The number of a group that has not committed yet."""
 CREATED: Final = "CREATE TABLE"
@@ -76,6 +79,23 @@ def current_note(table: LakeTable, version: int, group: str) -> tuple[Note, bool
     counts = {name: getattr(counted, name) for name in ("sessions", "fragments", "bytes")}
     # somebody may have added rows of sessions that the lake has not read yet
     return msgspec.structs.replace(note, unsure=True, **counts), True
+
+
+def recounted(table: LakeTable, version: int, note: Note) -> Note:
+    """The note with the sums of the rows that the table has. Reads all of the group's."""
+    rows = table.read(version).where(f.col("group") == note.group)
+    return msgspec.structs.replace(note, sums=Sums().plus(day_sums(rows)))
+
+
+def begun_sums(table: LakeTable, note: Note) -> Sums:
+    """Sums for a table that has none: of the days after the newest one that has rows already."""
+    if note.number == NO_NUMBER:
+        return Sums()
+    value = f.col("partitionValues")
+    newest = table.files().where(value["group"] == note.group).agg(f.max(value["day"])).first()
+    if newest is None or newest[0] is None:
+        return Sums()
+    return Sums(since=(date.fromisoformat(newest[0]) + timedelta(days=1)).isoformat())
 
 
 def still_holds(table: LakeTable, transaction: Transaction) -> None:

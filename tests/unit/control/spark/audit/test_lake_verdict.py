@@ -67,7 +67,7 @@ def test_sessions_of_an_earlier_log_may_be_deleted(log: int, found: list[str], n
 
 
 def test_a_row_in_the_partition_of_another_day_is_different() -> None:
-    """Readers skip partitions by `day`, so they would miss it, although its columns are those of the topic."""
+    """Readers skip partitions by `day`, so they would miss it, though its columns are those of the topic."""
     astray = row((0, 12))._replace(has_own_day=False)
 
     findings = judge_lake([copy(0, 12)], [astray], stream=0, key="k", facts=FACTS, tally=Tally())

@@ -109,7 +109,7 @@ def test_a_topic_that_begins_above_0_when_it_is_first_read_is_said_to_have_lost_
 def test_the_marker_behind_the_newest_row_is_no_loss(
     first: int, delivery: dict[str, bool], is_lost: bool
 ) -> None:
-    """Rows do not show it, and retention may remove everything up to it. A further offset may be a session."""
+    """Rows do not show it, and retention may remove all up to it. A further offset may be a session."""
     held = Held(topic_id="T", topic_partition=0, last_offset=2, sessions=3, fragments=3, bytes=9)
     topic = _topic({0: 5}, {0: first})
 
@@ -168,7 +168,7 @@ def test_a_note_is_read_only_by_its_group() -> None:
 
     Whatever others do to the rows does not end it, but the rows have to be counted again.
     """
-    text = with_counts(Note(group="g", topics={"T": {0: 4}}), 1, 2, 3).encode()
+    text = with_counts(Note(group="g", topics={"T": {0: 4}}), 1, 2, 3, {}).encode()
 
     assert read_note(text, "g") == Note(group="g", topics={"T": {0: 4}}, sessions=1, fragments=2, bytes=3)
     assert [read_note(one, "g") for one in (None, "", "by hand", "{}", text.replace('"g"', '"h"'))] == [
