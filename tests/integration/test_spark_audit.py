@@ -15,6 +15,7 @@ import pytest
 
 from services.control.spark.audit import job
 from services.control.spark.audit.job import audit
+from services.control.spark.audit.trusted import OLDER
 from services.control.spark.kafka.log import topic_id
 from services.control.spark.lake.job import lake
 from services.control.spark.lake.plan import Note
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
 
 MINUTE = 60_000
 FAULTS = ("missing", "extra", "different", "duplicates", "misrouted", "split_keys")
-FAULTS_OF_TABLE = ("lake_missing", "lake_extra", "lake_different", "lake_duplicated")
+FAULTS_OF_TABLE = (
+    *("lake_missing", "lake_extra", "lake_different", "lake_duplicated", "lake_days"),
+    "reports_different",
+)
 TABLE_SCHEMA = (
     "id string, `group` string, key string, reason string, stream long, epoch long, first_offset long, "
     "last_offset long, first_time long, last_time long, opened_at long, closed_at long, fragments long, "
@@ -95,6 +99,7 @@ async def test_an_honest_delivery_has_no_differences(
     assert found_in(result) == {}, result["examples"]
     assert (result["verdict"], result["left_out"]) == ("exact", [])
     assert result["lake_judged"] == len(sessions)
+    assert [one["what"] for one in result["trusted"]][3:] == [OLDER]
     assert [shuffles(plan) for plan in plans if ".fragments." in plan] == [1]
 
 
@@ -170,6 +175,8 @@ async def test_faults_of_the_table_are_found(
         "lake_extra": 2,
         "lake_different": 4,
         "lake_duplicated": 1,
+        "lake_days": 0,
+        "reports_different": 0,
     }, result["examples"]
     assert (result["verdict"], result["lake_not_judged"]) == ("differs", 1)
     assert (unjudged["verdict"], unjudged["lake_judged"]) == ("exact", 0)
@@ -226,7 +233,8 @@ async def test_a_stream_that_was_started_over_is_judged_by_its_present_log(
 ) -> None:
     """What the log before it delivered is counted, and the present log must be delivered in full.
 
-    The lake holds the sessions of both until those of the earlier log are deleted, as docs/lake.md says.
+    The lake holds the sessions of both until those of the earlier log are deleted, as docs/lake.md says. The
+    rows of their day are not those that it has written, until it takes them as they are.
     """
     pipeline = Pipeline(kafka=kafka, namespace=namespace, streams=1)
     await pipeline.create()
@@ -240,11 +248,19 @@ async def test_a_stream_that_was_started_over_is_judged_by_its_present_log(
     both = await asyncio.to_thread(lake, spark, request)
     spark.sql(f"DELETE FROM delta.`{request.table('sessions')}` WHERE log < 52")
     later = await asyncio.to_thread(lake, spark, request)
+    deleted = await asyncio.to_thread(audit, spark, request)
+    await asyncio.to_thread(lake, spark, pipeline.request("lake", tmp_path, recount=1))
 
     result = await asyncio.to_thread(audit, spark, request)
 
     assert (both["added"], later["added"]) == (len(before) + len(after) - 1, 0)
+    assert found_in(deleted) == {"missing": 1, "lake_days": 1}, deleted["examples"]
+    assert (
+        f"{len(after) - 1} rows instead of {len(before) + len(after) - 1}"
+        in deleted["examples"][-1]["detail"]
+    )
     assert found_in(result) == {"missing": 1}, result["examples"]
+    assert len(result["trusted"]) == 3
     assert (result["not_judged"], result["judged"]) == (len(before), len(after))
     assert (result["lake_not_judged"], result["lake_judged"]) == (len(before), len(after) - 1)
 

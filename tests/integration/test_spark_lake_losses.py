@@ -76,11 +76,13 @@ async def test_a_table_that_was_deleted_or_set_back_holds_every_session_once_aga
 
 
 async def test_unreadable_records_are_set_aside_once_and_lost_ones_stop_the_run(
-    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
+    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bad record does not stop the lake. Deleted records do, until the loss is accepted.
+    """A bad record does not stop the lake. Deleted records do, until the loss is accepted. What the topic had
+    lost before its first read is said.
 
-    Without the table of unreadable records, those come back whose records are read again.
+    Without the table of unreadable records, those come back whose records are read again. A note that others'
+    commits are about to hide is written anew.
     """
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
@@ -122,6 +124,19 @@ async def test_unreadable_records_are_set_aside_once_and_lost_ones_stop_the_run(
     rows = spark.read.format("delta").load(request.table("unreadable")).collect()
     assert [(row.topic_partition, row.topic_offset) for row in rows] == [(1, 0)]
     assert table_keys(spark, Path(request.table("sessions"))) == {"a": 1, "b": 1, "kept": 1}
+
+    table = LakeTable(spark, request.table("sessions"))
+    monkeypatch.setattr(positions, "OLD_COMMITS", 1)
+    await asyncio.to_thread(table.set_properties, {"by": "others"})
+    renewed = await asyncio.to_thread(lake, spark, request)
+    idle = await asyncio.to_thread(lake, spark, request)
+    await asyncio.to_thread(shutil.rmtree, request.table("sessions"))
+    anew = await asyncio.to_thread(lake, spark, request)
+
+    assert (renewed["commits"], renewed["added"], idle["commits"]) == (1, 0, 0)
+    assert idle["offsets"] == renewed["offsets"] == after["offsets"]
+    assert (anew["added"], anew["skipped"]) == (1, 6)
+    assert "6 offsets of partition 0" in anew["losses"][0]["loss"]
 
 
 async def test_of_two_writers_that_planned_the_same_batch_one_appends_it(
