@@ -15,6 +15,8 @@ from pyspark.sql import functions as f
 from services.control.spark.lake import job, positions
 from services.control.spark.lake.job import lake
 from services.control.spark.lake.plan import LostRecords, Note
+from services.control.spark.lake.positions import newest_note
+from services.control.spark.lake.sums import Sums
 from services.control.spark.lake.table import LakeTable
 from shared.model.group import GroupSettings
 from shared.model.sessions import session_id
@@ -54,6 +56,7 @@ async def test_a_table_that_was_deleted_or_set_back_holds_every_session_once_aga
     spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF {first['version']}")
     after_restore = await asyncio.to_thread(lake, spark, request)
     keys_after_restore = table_keys(spark, table)
+    restored = newest_note(LakeTable(spark, str(table)), after_restore["version"], "default").note
 
     await asyncio.to_thread(shutil.rmtree, table)
     await asyncio.to_thread(shutil.move, backup, table)
@@ -69,6 +72,9 @@ async def test_a_table_that_was_deleted_or_set_back_holds_every_session_once_aga
     await asyncio.to_thread(shutil.rmtree, table)
     after_deletion = await asyncio.to_thread(lake, spark, request)
 
+    assert restored is not None
+    # nobody has summed up what an older version had, so the sums begin on the next day
+    assert restored.sums == Sums(since="2023-11-16")
     assert keys_after_restore == {key: 1 for key in once if key[0] != "c"}
     assert keys_after_backup == table_keys(spark, table) == once
     assert [one["added"] for one in (after_restore, after_backup, after_deletion)] == [6, 12, 18]

@@ -43,7 +43,7 @@ def test_what_was_not_judged_is_said_beside_the_verdict() -> None:
     left = [{"what": "lake", "why": "there is no table"}]
     limits = {"not_judged": 4, "lake_not_judged": 1, "cut_streams": 2, "left_out": left, "part": "streams 3"}
     limits["trusted"] = [
-        {"what": "the log", "why": "it may lack fragments"},
+        {"what": "the log", "why": "it may lack some"},
         {"what": "`epoch`", "why": "any"},
     ]
     verdict = verdict_of(a_run("audit"), EXACT | limits, 0)

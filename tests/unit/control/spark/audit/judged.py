@@ -52,11 +52,12 @@ class World:
     batch: int = 9
 
     def deliver(self) -> None:
-        """Delivers what owners close, and lets the table take it over."""
+        """Delivers what owners close, by silence after each batch, and lets the table take it over."""
         for stream, log in enumerate(self.logs):
             assembler = Assembler(self.settings)
-            for closed in assembler.feed(log) + assembler.close_due():
-                self.topic.append(delivered(closed, GROUP, stream, 1, 0))
+            for at in range(0, len(log), self.batch):
+                for closed in assembler.feed(log[at : at + self.batch]) + assembler.close_due():
+                    self.topic.append(delivered(closed, GROUP, stream, 1, 0))
         self.table = [(offset, value) for offset, (_, value) in enumerate(self.topic)]
 
     def audit(self) -> tuple[Counter[str], list[tuple[str, str]]]:
