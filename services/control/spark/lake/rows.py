@@ -175,8 +175,7 @@ def parse_rows(
                 unreadable += 1
                 continue
             day = _day_of(values[_OPENED_AT] // DAY_MS)
-            texts_of_row, numbers = values[: len(TEXT_COLUMNS)], values[len(TEXT_COLUMNS) :]
-            summed = checksum_of((topic_id, partition, offset, day, *numbers, group, *texts_of_row), data)
+            summed = checksum_of((group, topic_id, day, partition, offset, *values), data)
             checksums.append(summed)
             days[day].append(summed)
             fields.append(values)
