@@ -91,7 +91,7 @@ def test_many_runs_give_what_plain_python_computes(
     periods = f"delta.`{tmp_path}/reports/periods`"
     spark.sql(f"UPDATE {periods} SET sessions = sessions * 10 WHERE report = 'nepal' AND period = 'day'")
     altered = judge_reports(spark, lake.request())
-    assert (honest.findings, honest.left_out, honest.count) == ([], [], 2)
+    assert (honest.findings, honest.left_out, honest.reports) == ([], [], 2)
     assert {finding.id for finding in altered.findings} == {"nepal"}
 
 

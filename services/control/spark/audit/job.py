@@ -102,7 +102,8 @@ def audit(spark: SparkSession, request: RunRequest, check_lock: CheckLock = unlo
         ),
         *_left_out("the oldest records", overtaken if has_lost else ""),
     ]
-    found, reports = [], JudgedReports([], [], 0)
+    found: list[Finding] = []
+    reports = JudgedReports([], [], 0)
     if part.is_whole:
         reports = judge_reports(spark, request)
         found = [*wrong_days(sources.table), *reports.findings]
@@ -113,7 +114,7 @@ def audit(spark: SparkSession, request: RunRequest, check_lock: CheckLock = unlo
             is_whole=part.is_whole,
             has_table=sources.table.rows is not None,
             sums=sources.table.sums,
-            has_reports=reports.count > 0,
+            has_reports=reports.reports > 0,
         ),
         "cut_streams": cut,
     }

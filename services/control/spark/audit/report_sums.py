@@ -36,11 +36,11 @@ class Row(NamedTuple):
 
 
 class JudgedReports(NamedTuple):
-    """`left_out`: why reports are not judged. `count`: how many there are."""
+    """`left_out`: why reports are not judged. `reports`: how many there are."""
 
     findings: list[Finding]
     left_out: list[str]
-    count: int
+    reports: int
 
 
 def judge_reports(spark: SparkSession, request: RunRequest) -> JudgedReports:

@@ -245,8 +245,9 @@ class _Filling:
 
 
 def _counted(note: plan.Note, read: Counts, repeated: Repeated) -> plan.Note:
-    counts, days = repeated
-    return plan.with_counts(note, *(read[n] - counts[n] for n in range(3)), add(read[5], days, -1))
+    (sessions, fragments, size), days = repeated
+    spans = add(read[5], days, -1)
+    return plan.with_counts(note, read[0] - sessions, read[1] - fragments, read[2] - size, spans)
 
 
 def _topic_now(spark: SparkSession, request: RunRequest, name: str) -> plan.Topic:

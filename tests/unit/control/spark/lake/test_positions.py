@@ -35,8 +35,8 @@ class History:
         """As LakeTable."""
         for at in range(version, -1, -1):
             one = self._commits[at]
-            is_note = isinstance(one, Note)
-            yield Commit(at, "WRITE" if is_note else one, one.encode() if is_note else None, self.at_ms)
+            operation, note = (one, None) if isinstance(one, str) else ("WRITE", one.encode())
+            yield Commit(at, operation, note, self.at_ms)
 
 
 @pytest.mark.parametrize(
