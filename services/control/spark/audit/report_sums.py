@@ -22,6 +22,7 @@ from services.control.spark.reports.periods import RANGE, Range
 from services.control.spark.reports.plan import LATEST_MS, QUARTER_MS
 from services.control.spark.request import RunRequest
 
+NAMES: Final = ("report", "sessions_version", "zone", "period")
 SUMS: Final = ("sessions", "fragments", "bytes", "bounces", "ended_end", "ended_gap", "ended_limit")
 SUMS_OF_KEYS: Final = SUMS[:3]
 Numbers = tuple[int, ...]
@@ -48,14 +49,23 @@ def judge_reports(spark: SparkSession, request: RunRequest) -> JudgedReports:
     published = _rows(spark, request, "periods")
     if published is None:
         return JudgedReports([], [], 0)
+    if not {*NAMES, "start", *SUMS} <= set(published.columns):
+        return JudgedReports(
+            [], ["`reports/periods` has other columns: `baton run reports` makes it anew"], 0
+        )
     start = f.unix_millis("start").alias("start_ms")
-    rows = published.select("report", "sessions_version", "zone", "period", start, *SUMS).collect()
+    rows = published.select(*NAMES, start, *SUMS).collect()
     by_report: dict[str, list[Any]] = {}
     for one in rows:
-        by_report.setdefault(one.report, []).append(one)
+        by_report.setdefault(one.report or "", []).append(one)
     of_keys = _sums_of_keys(spark, request)
     findings, left_out = [], []
     for name, of_report in sorted(by_report.items()):
+        is_named = all(None not in (*(one[at] for at in NAMES), one.start_ms) for one in of_report)
+        if not is_named or RANGE not in {one.period for one in of_report}:
+            detail = "a row lacks its name, or the range its row"
+            findings.append(Finding("reports_different", name, -1, "", detail))
+            continue
         version = max(one.sessions_version for one in of_report)
         # null in what somebody has altered
         found = [Row(one.period, one.start_ms, tuple(one[at] or 0 for at in SUMS)) for one in of_report]
@@ -127,11 +137,12 @@ def _counted(
 
 def _sums_of_keys(spark: SparkSession, request: RunRequest) -> dict[tuple[str, int], Numbers]:
     rows = _rows(spark, request, "keys")
-    if rows is None:
+    if rows is None or not {*NAMES[:2], *SUMS_OF_KEYS} <= set(rows.columns):
         return {}
     sums = rows.groupBy("report", "sessions_version").agg(*(f.sum(name).alias(name) for name in SUMS_OF_KEYS))
     return {
-        (one.report, one.sessions_version): tuple(one[at] for at in SUMS_OF_KEYS) for one in sums.collect()
+        (one.report, one.sessions_version): tuple(one[at] or 0 for at in SUMS_OF_KEYS)
+        for one in sums.collect()
     }
 
 
