@@ -32,7 +32,8 @@ DIFFERENCES = ("missing", "extra", "different")
 """Counts of an audit that the message about differences always names."""
 MORE_DIFFERENCES = (
     *("overdue", "misrouted", "split_keys"),
-    *("lake_missing", "lake_extra", "lake_different", "lake_duplicated", "duplicates"),
+    *("lake_missing", "lake_extra", "lake_different", "lake_duplicated", "lake_days", "reports_different"),
+    "duplicates",
 )
 """Counts that it names unless they are 0."""
 RUN_COLUMNS: Columns = {

@@ -131,7 +131,7 @@ def print_audit(result: Mapping[str, Any]) -> None:
         f" ({result['judged']:,} sessions judged, recomputed in Spark from {result['fragments']:,} fragments)"
         f": {result['verdict']}"
     )
-    in_table = ("missing", "extra", "different", "duplicated")
+    in_table = ("missing", "extra", "different", "duplicated", "days")
     faults = ", ".join(f"{name} {result[f'lake_{name}']}" for name in in_table)
     click.echo(
         f"  routing: {result['misrouted']} fragments in a wrong stream; table: {faults}"
@@ -139,6 +139,8 @@ def print_audit(result: Mapping[str, Any]) -> None:
     )
     for one in result["left_out"]:
         click.echo(f"  not judged: {one['what']}, because {one['why']}")
+    trusted = "; ".join(f"{one['what']} ({one['why']})" for one in result["trusted"])
+    click.echo(f"  taken on trust: {trusted}")
     if result["examples"]:
         columns = ("kind", "stream", "key", "detail")
         print_table(columns, ([row[column] for column in columns] for row in result["examples"]))

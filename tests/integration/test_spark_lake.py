@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from services.control.spark.audit.job import audit
+from services.control.spark.lake.checksums import day_sums
 from services.control.spark.lake.job import lake
+from services.control.spark.lake.positions import newest_note
+from services.control.spark.lake.table import LakeTable
 from services.control.spark.request import ZooKeeperPlace
 from services.control.tables.lake import Lake
 from services.control.tables.positions import LakePositions
@@ -46,7 +49,10 @@ def _is_above(count: Callable[[], int], before: int) -> bool:
 async def test_the_table_holds_every_session_once_and_as_delivered(
     spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
 ) -> None:
-    """Duplicates appear once, a second run adds nothing, fragments keep their bytes, 2 MB sessions fit."""
+    """Duplicates appear once, a second run adds nothing, fragments keep their bytes, 2 MB sessions fit.
+
+    The note has the number and the checksums of just these rows.
+    """
     pipeline = Pipeline(kafka=kafka, namespace=namespace, settings=GroupSettings(delivery="at_least_once"))
     await pipeline.create()
     odd = b'{"key": "odd",  "data": {"n": 1.000000000000000000001e+2, "n": "\\u00e9"}} '
@@ -73,6 +79,12 @@ async def test_the_table_holds_every_session_once_and_as_delivered(
     assert (rows["b"].topic_partition, rows["b"].topic_offset, rows["b"].log) == (1, 1, 0)
     sums = table.selectExpr("sum(fragments) AS fragments", "sum(bytes) AS bytes").first()
     assert sums is not None
+    noted = newest_note(LakeTable(spark, third["table"]), third["version"], "default").note
+    assert noted is not None
+    assert noted.sums is not None
+    # the lake's checksums are of the records, before Spark, Arrow and Parquet
+    assert noted.sums.differences(day_sums(table)) == {}
+    assert {day: rows for day, (rows, _) in noted.sums.spans.items()} == {"2023-11-15": 4, "2023-11-16": 1}
     assert (third["fragments"], third["bytes"]) == (sums.fragments, sums.bytes)
     held = LakePositions(Lake(str(tmp_path), namespace)).read({"default"})
     offsets = {int(partition): offset for partition, offset in third["offsets"].items()}

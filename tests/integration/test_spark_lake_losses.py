@@ -15,6 +15,8 @@ from pyspark.sql import functions as f
 from services.control.spark.lake import job, positions
 from services.control.spark.lake.job import lake
 from services.control.spark.lake.plan import LostRecords, Note
+from services.control.spark.lake.positions import newest_note
+from services.control.spark.lake.sums import Sums
 from services.control.spark.lake.table import LakeTable
 from shared.model.group import GroupSettings
 from shared.model.sessions import session_id
@@ -54,6 +56,7 @@ async def test_a_table_that_was_deleted_or_set_back_holds_every_session_once_aga
     spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF {first['version']}")
     after_restore = await asyncio.to_thread(lake, spark, request)
     keys_after_restore = table_keys(spark, table)
+    restored = newest_note(LakeTable(spark, str(table)), after_restore["version"], "default").note
 
     await asyncio.to_thread(shutil.rmtree, table)
     await asyncio.to_thread(shutil.move, backup, table)
@@ -69,6 +72,9 @@ async def test_a_table_that_was_deleted_or_set_back_holds_every_session_once_aga
     await asyncio.to_thread(shutil.rmtree, table)
     after_deletion = await asyncio.to_thread(lake, spark, request)
 
+    assert restored is not None
+    # nobody has summed up what an older version had, so the sums begin on the next day
+    assert restored.sums == Sums(since="2023-11-16")
     assert keys_after_restore == {key: 1 for key in once if key[0] != "c"}
     assert keys_after_backup == table_keys(spark, table) == once
     assert [one["added"] for one in (after_restore, after_backup, after_deletion)] == [6, 12, 18]
@@ -76,11 +82,13 @@ async def test_a_table_that_was_deleted_or_set_back_holds_every_session_once_aga
 
 
 async def test_unreadable_records_are_set_aside_once_and_lost_ones_stop_the_run(
-    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
+    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bad record does not stop the lake. Deleted records do, until the loss is accepted.
+    """A bad record does not stop the lake. Deleted records do, until the loss is accepted. What the topic had
+    lost before its first read is said.
 
-    Without the table of unreadable records, those come back whose records are read again.
+    Without the table of unreadable records, those come back whose records are read again. A note that others'
+    commits are about to hide is written anew.
     """
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
@@ -122,6 +130,19 @@ async def test_unreadable_records_are_set_aside_once_and_lost_ones_stop_the_run(
     rows = spark.read.format("delta").load(request.table("unreadable")).collect()
     assert [(row.topic_partition, row.topic_offset) for row in rows] == [(1, 0)]
     assert table_keys(spark, Path(request.table("sessions"))) == {"a": 1, "b": 1, "kept": 1}
+
+    table = LakeTable(spark, request.table("sessions"))
+    monkeypatch.setattr(positions, "OLD_COMMITS", 1)
+    await asyncio.to_thread(table.set_properties, {"by": "others"})
+    renewed = await asyncio.to_thread(lake, spark, request)
+    idle = await asyncio.to_thread(lake, spark, request)
+    await asyncio.to_thread(shutil.rmtree, request.table("sessions"))
+    anew = await asyncio.to_thread(lake, spark, request)
+
+    assert (renewed["commits"], renewed["added"], idle["commits"]) == (1, 0, 0)
+    assert idle["offsets"] == renewed["offsets"] == after["offsets"]
+    assert (anew["added"], anew["skipped"]) == (1, 6)
+    assert "6 offsets of partition 0" in anew["losses"][0]["loss"]
 
 
 async def test_of_two_writers_that_planned_the_same_batch_one_appends_it(

@@ -10,21 +10,23 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from pyspark.sql import functions as f
 
 from services.control.spark import session_settings
+from services.control.spark.audit.report_sums import judge_reports
 from services.control.spark.delta import delta_log, newest_snapshot
 from services.control.spark.driver.run_lock import LockLost
 from services.control.spark.reports import batches, job
 from services.control.spark.reports.commits import commit_name
-from services.control.spark.reports.counting import RANK_ERROR, K, steps_part
+from services.control.spark.reports.counting import RANK_ERROR, K, items_of, steps_part
 from services.control.spark.reports.job import reports
-from services.control.spark.reports.plan import parse_plan
+from services.control.spark.reports.plan import ItemRules, parse_plan
 from shared.errors import InvalidInput, NotFound
 from tests.reports_lake import Lake, same_as_python, sessions
 from tests.spark_plans import plans_of, shuffled
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, SparkSession
 
 MOST_JOBS = 12
 """Of a run over a small lake: to find the state's files, batches and days, to compute the report, to find the
@@ -41,7 +43,8 @@ def test_many_runs_give_what_plain_python_computes(
 
     A later run reads none of the files that an earlier one has counted. Batches are merged on the way, the
     table is compacted, another group's sessions are left out, and a new path is counted over all sessions.
-    The last run plans as for a large state: it shuffles no arrays, and nothing into one task.
+    The last run plans as for a large state: it shuffles no arrays, and nothing into one task. The audit finds
+    the sums of both reports right, and those that somebody has altered wrong.
     """
     monkeypatch.setattr(batches, "FAN", 2)
     lake = Lake(spark, tmp_path)
@@ -83,6 +86,13 @@ def test_many_runs_give_what_plain_python_computes(
     assert not [columns for columns, how in moved if how.startswith("SinglePartition")]
     assert not [columns for columns, _ in moved if columns & {"data", "items"}]
     assert not [plan for plan in plans if "collect_list" in plan or "collect_set" in plan]
+
+    honest = judge_reports(spark, lake.request())
+    periods = f"delta.`{tmp_path}/reports/periods`"
+    spark.sql(f"UPDATE {periods} SET sessions = sessions * 10 WHERE report = 'nepal' AND period = 'day'")
+    altered = judge_reports(spark, lake.request())
+    assert (honest.findings, honest.left_out, honest.reports) == ([], [], 2)
+    assert {finding.id for finding in altered.findings} == {"nepal"}
 
 
 def _files_added_by(folder: Path, version: int) -> set[Path]:
@@ -240,6 +250,45 @@ def test_percentiles_of_many_sessions_are_within_their_rank_error(
             )
             assert found in of_sessions
             assert lowest - 2 * RANK_ERROR <= percent / 100 <= highest + 2 * RANK_ERROR, (name, percent)
+
+
+ITEMS = {
+    '{"data":{"path":"/first","path":"/last"}}': "/last",
+    '{"data":{"path":"/first"},"data":{"path":"/last"}}': "/last",
+    '{"data":{"path":"/first"},"data":{}}': None,
+    '{"data":{"path":"/first","path":null}}': None,
+    '{"data":"text"}': None,
+    '{"data":[{"path":"/in a list"}]}': None,
+    '{"x":%s,"data":{"path":"/behind a long number"}}' % ("9" * 5000): "/behind a long number",
+    '{"data":{"path":%s}}' % ("9" * 5000): "9" * 5000,
+    '{"data":{"path":"%s"}}' % ("x" * 1_500_000): "x" * 1_500_000,
+    '{"data":{"path":1e400}}': "1e400",
+    '{"data":{"path":-1.5E+999}}': "-1.5E+999",
+    '{"data":{"path":"Infinity"}}': "Infinity",
+    '{"data":{"path":12}}': "12",
+    '{"data":{"path":true}}': "true",
+    '{"data":{"path":{"b":1}}}': '{"b":1}',
+    '{"data":{"path":"\\u00e9"}}': "é",
+}
+"""Fragments, and what `$.data.path` finds in them."""
+
+
+def test_items_are_read_as_the_protocol_reads_fragments(spark: SparkSession) -> None:
+    """Of a name that comes twice the last one counts; no length and no number hides an item."""
+    rows = spark.createDataFrame([(text,) for text in ITEMS], "text string")
+    paths = ("$.data.path", "$['data'].path", "$.list[1].a", "$[0].data.path")
+
+    def first(path: str) -> Column:
+        return items_of(f.array("text"), path, ItemRules())[0]
+
+    found = rows.select("text", *map(first, paths)).collect()
+    lists = spark.createDataFrame([('{"list":[1,{"a":"x","a":"y"}]}',), ('{"list":[]}',)], "text string")
+    listed = lists.select(first("$.list[1].a")).collect()
+
+    assert {row[0]: row[1] for row in found} == ITEMS
+    assert [row[2] for row in found] == [row[1] for row in found]
+    assert {row[3:] for row in found} == {(None, None)}
+    assert [row[0] for row in listed] == ["y", None]
 
 
 def test_reports_need_a_lake_and_sound_parameters(spark: SparkSession, tmp_path: Path) -> None:

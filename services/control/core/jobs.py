@@ -90,6 +90,14 @@ JOBS: Mapping[str, Job] = {
                     low=0,
                     high=1,
                 ),
+                Parameter(
+                    name="recount",
+                    type="integer",
+                    description="1: take the table's rows as they are for those that the lake has written",
+                    default=0,
+                    low=0,
+                    high=1,
+                ),
             ),
         ),
         Job(

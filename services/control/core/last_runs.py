@@ -17,7 +17,8 @@ from services.control.core.schedules import is_quiet
 AUDIT: Final = "audit"
 DIFFERENCES: Final = (
     *("missing", "overdue", "duplicates", "extra", "different", "misrouted", "split_keys"),
-    *("lake_missing", "lake_extra", "lake_different", "lake_duplicated"),
+    *("lake_missing", "lake_extra", "lake_different", "lake_duplicated", "lake_days"),
+    "reports_different",
 )
 """The numbers of an audit's result that say what is wrong."""
 

@@ -129,6 +129,8 @@ _KINDS_OF_DIFFERENCE: Final[Mapping[str, tuple[str, str]]] = {
     "different": ("session differs", "sessions differ"),
     "lake_missing": ("session is missing in the lake", "sessions are missing in the lake"),
     "lake_duplicated": ("session is in the lake twice", "sessions are in the lake twice"),
+    "lake_days": ("day of the lake is not as written", "days of the lake are not as written"),
+    "reports_different": ("sum of a report is wrong", "sums of reports are wrong"),
 }
 
 

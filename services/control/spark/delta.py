@@ -33,11 +33,12 @@ class Overtaken(Conflict):
 
 
 class Commit(NamedTuple):
-    """One entry of a table's history."""
+    """One entry of a table's history. `at_ms`: when it was written (ms UTC), 0 if it does not say."""
 
     version: int
     operation: str
     note: str | None
+    at_ms: int = 0
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
@@ -222,8 +223,9 @@ def _actions(actions: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _commit(version: int, info: Any) -> Commit:
-    note = info.userMetadata()
-    return Commit(version, str(info.operation()), str(note.get()) if note.isDefined() else None)
+    note, at = info.userMetadata(), info.timestamp()
+    at_ms = 0 if at is None else int(at.getTime())
+    return Commit(version, str(info.operation()), str(note.get()) if note.isDefined() else None, at_ms)
 
 
 def _may_be_in(file: Any, partition: Mapping[str, str]) -> bool:

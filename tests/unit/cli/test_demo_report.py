@@ -47,23 +47,25 @@ def test_ownership_is_printed_by_owner(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_an_audit_with_a_difference_shows_its_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    """The counts of sessions come first, then the verdict, the table, what was left out, and the examples."""
+    """The counts of sessions first, then the verdict, the table, what was left out or trusted, examples."""
     example = {"kind": "missing", "id": "x", "stream": 3, "key": "h1", "detail": "offsets 0 … 4"}
     result: dict[str, Any] = {"missing": 1, "overdue": 8, "extra": 0, "different": 0}
     result |= {"judged": 9, "fragments": 40}
     result |= {"misrouted": 2, "lake_missing": 3, "lake_extra": 4, "lake_different": 5, "lake_duplicated": 6}
+    result |= {"lake_days": 8, "trusted": [{"what": "the log", "why": "it is taken as it is"}]}
     result |= {"lake_judged": 7, "verdict": "differs", "examples": [example]}
     result |= {"left_out": [{"what": "routing", "why": "control has read no stream table"}]}
 
     print_audit(result)
 
     out = capsys.readouterr().out
-    first, second, third, *_ = out.splitlines()
+    first, second, third, fourth, *_ = out.splitlines()
     assert first.startswith("audit: missing 1, overdue 8, extra 0, different 0 (9 sessions judged")
     assert first.endswith(": differs")
     assert second == (
         "  routing: 2 fragments in a wrong stream;"
-        " table: missing 3, extra 4, different 5, duplicated 6 (7 sessions judged)"
+        " table: missing 3, extra 4, different 5, duplicated 6, days 8 (7 sessions judged)"
     )
     assert third == "  not judged: routing, because control has read no stream table"
+    assert fourth == "  taken on trust: the log (it is taken as it is)"
     assert "offsets 0 … 4" in out

@@ -32,6 +32,11 @@ _FINDINGS: Final = {
     "lake_extra": ("session is extra in the lake", "sessions are extra in the lake"),
     "lake_different": ("session is different in the lake", "sessions are different in the lake"),
     "lake_duplicated": ("session is in the lake again", "sessions are in the lake again"),
+    "lake_days": (
+        "day of the lake is not as it was written",
+        "days of the lake are not as they were written",
+    ),
+    "reports_different": ("sum of a report is wrong", "sums of reports are wrong"),
 }
 """Numbers of an audit's result, as one and as many."""
 
@@ -41,7 +46,7 @@ class Verdict:
     """What an audit found. `is_sound` is None if it judged nothing.
 
     `delivery` is what the group promises, `took` how long the audit was. `numbers` pairs each count of
-    differences with its name; `limits` are sentences about what was left out.
+    differences with its name; `limits` are sentences about what was left out or trusted.
     """
 
     run: Run
@@ -129,7 +134,9 @@ def _scope(result: Mapping[str, Any]) -> str:
 
 
 def _limits(result: Mapping[str, Any]) -> list[str]:
-    return [f"Not judged: {row['what']}, because {row['why']}." for row in result.get("left_out", ())]
+    left_out = [f"Not judged: {row['what']}, because {row['why']}." for row in result.get("left_out", ())]
+    trusted = "; ".join(f"{row['what']} ({row['why']})" for row in result.get("trusted", ()))
+    return left_out + ([f"Taken on trust: {trusted}."] if trusted else [])
 
 
 def result_words(run: Run, result: Mapping[str, Any] | None) -> str:
@@ -144,7 +151,9 @@ def result_words(run: Run, result: Mapping[str, Any] | None) -> str:
     match run.job:
         case "lake" if "sessions" in result:
             came = plural(result.get("added", 0), "session")
-            return f"{came} came; the table holds {count(result['sessions'])}"
+            lost = result.get("skipped", 0)
+            rest = f"; {plural(lost, 'offset was', 'offsets were')} lost before" if lost else ""
+            return f"{came} came; the table holds {count(result['sessions'])}{rest}"
         case "reports" if "sessions_version" in result:
             hours, items = len(result.get("hours", ())), len(result.get("items", ()))
             version = result["sessions_version"]

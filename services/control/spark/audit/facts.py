@@ -36,13 +36,13 @@ class LogFacts(NamedTuple):
 class TopicFacts(NamedTuple):
     """A partition of the sessions topic as it was read; `first` and `gap` as in LogFacts.
 
-    `closed_at`: that of the first session of each stream.
+    `closed_at`: the lowest of the sessions of each stream.
     """
 
     partition: int
     first: int
     gap: int
-    closed_at: Mapping[int, int]
+    closed_at: dict[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +106,10 @@ def _cut(known: Given, first_a: int, future_ms: int) -> Cut:
 def _removed_until(partitions: Iterable[TopicFacts]) -> dict[int, int]:
     """By stream, the append time up to which sessions may be missing because retention removed them.
 
-    A stream delivers its sessions in order. So a removed session closed before the first one that is left,
-    and its fragments are no younger than what had been read when that one closed. Streams with no session
-    left are not in the result.
+    A stream delivers its sessions in order. So a removed session closed before all that are left, and its
+    fragments are no younger than what had been read when the first of these closed. The lowest `closed_at`
+    is that time, whatever somebody has made of the others. Streams with no session left are not in the
+    result.
     """
     until: dict[int, int] = {}
     for partition in partitions:

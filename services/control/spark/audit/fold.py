@@ -63,12 +63,12 @@ class Expected:
     """A session that follows from the rules; open while `closed_by` is None.
 
     `closed_by`: the offset of the record that closed it. `is_sure`: nothing that retention removed can have
-    changed it.
+    changed it. `closed_a`: A at the key's fragment that closed it, or None.
     """
 
     __slots__ = (
-        *("appended", "closed_by", "digests", "first_offset", "first_t", "ids", "is_sure"),
-        *("last_a", "last_offset", "last_t", "reason", "size", "w"),
+        *("appended", "closed_a", "closed_by", "digests", "first_offset", "first_t", "ids"),
+        *("is_sure", "last_a", "last_offset", "last_t", "reason", "size", "w"),
     )
 
     def __init__(self, line: Line, *, is_sure: bool) -> None:
@@ -79,6 +79,7 @@ class Expected:
         self.size = 0
         self.digests: list[bytes] = []
         self.ids: dict[str, None] = {}
+        self.closed_a: int | None = None
         self.closed_by: int | None = None
         self.reason = "gap"
         self.is_sure = is_sure
@@ -120,14 +121,14 @@ class KeyFold:
             self._regain_certainty(line)
         self._seen_a = line.a
         if self._open is not None and self._splits(self._open, line):
-            closed.append(self._close("gap", line.offset))
+            closed.append(self._close("gap", line.offset, line.a))
         if self._is_repeat(line):
             return closed
         if self._open is not None and self._exceeds(self._open, line):
-            closed.append(self._close("limit", line.offset))
+            closed.append(self._close("limit", line.offset, line.a))
         self._join(line)
         if line.end:
-            closed.append(self._close("end", line.offset))
+            closed.append(self._close("end", line.offset, line.a))
         return closed
 
     def finish(self) -> list[Expected]:
@@ -209,10 +210,10 @@ class KeyFold:
         if line.id is not None:
             session.ids[line.id] = None
 
-    def _close(self, reason: str, closed_by: int) -> Expected:
+    def _close(self, reason: str, closed_by: int, closed_a: int | None = None) -> Expected:
         session = self._open
         assert session is not None
-        session.reason, session.closed_by = reason, closed_by
+        session.reason, session.closed_by, session.closed_a = reason, closed_by, closed_a
         for name in session.ids:
             # an id that was forgotten and came again counts among the newest
             self._remembered.pop(name, None)

@@ -25,10 +25,11 @@ from services.control.spark.audit.judging import (
     Ground,
     judge_rows,
 )
-from services.control.spark.audit.lake_table import OpenTable, open_table, table_rows
+from services.control.spark.audit.lake_table import OpenTable, open_table, table_rows, wrong_days
 from services.control.spark.audit.lake_verdict import LakeFacts
 from services.control.spark.audit.outcome import NEVER, verdict_of
 from services.control.spark.audit.part import Part, read_part
+from services.control.spark.audit.report_sums import JudgedReports, judge_reports
 from services.control.spark.audit.routing import NotAStreamTable, read_owners
 from services.control.spark.audit.seam import Seam, read_seam
 from services.control.spark.audit.sources import (
@@ -38,6 +39,8 @@ from services.control.spark.audit.sources import (
     fragments_topics,
     sessions_topic,
 )
+from services.control.spark.audit.trusted import trusted
+from services.control.spark.audit.verdict import Finding
 from services.control.spark.driver.run_lock import CheckLock, unlocked
 from services.control.spark.request import Result, RunRequest
 from shared.errors import KafkaUnavailable
@@ -59,6 +62,7 @@ UNDER_WAY_RECORDS = 100_000
 what silence has ended goes before what follows in the log. If it is further below, it is not believed."""
 FINDINGS = ("missing", "overdue", *NEVER)
 COUNTED = ("judged", "delivered", "expected", "duplicates", "not_judged", "under_way", "open")
+EXAMPLE = ("kind", "id", "stream", "key", "detail")
 TOPIC = "the sessions topic"
 IN_THE_LAKE = ("lake_judged", "lake_not_judged")
 
@@ -89,7 +93,12 @@ def audit(spark: SparkSession, request: RunRequest, check_lock: CheckLock = unlo
         "stay ahead"
     )
     is_chosen = part.since is not None
-    result = _result(request, part, verdicts)
+    found: list[Finding] = []
+    reports = JudgedReports([], [], 0)
+    if part.is_whole:
+        reports = judge_reports(spark, request)
+        found = [*wrong_days(sources.table), *reports.findings]
+    result = _result(request, part, verdicts, found)
     under_way = (
         f"their owners were delivering {result['under_way']} of them in parts, or an earlier version of "
         "Baton committed the position"
@@ -107,8 +116,15 @@ def audit(spark: SparkSession, request: RunRequest, check_lock: CheckLock = unlo
         *_left_out("the oldest records", overtaken if has_lost else ""),
         *_left_out("sessions that silence has ended", under_way if result["under_way"] else ""),
     ]
+    left_out += [row for why in reports.left_out for row in _left_out("a report", why)]
     return result | {
         "left_out": left_out,
+        "trusted": trusted(
+            is_whole=part.is_whole,
+            has_table=sources.table.rows is not None,
+            sums=sources.table.sums,
+            has_reports=reports.reports > 0,
+        ),
         "cut_streams": cut,
     }
 
@@ -253,12 +269,16 @@ def _cuts(cut: int, count: int, what: str, *, is_chosen: bool) -> list[dict[str,
     return _left_out(what, f"retention has removed the beginning of {cut} of {count} partitions")
 
 
-def _result(request: RunRequest, part: Part, verdicts: Sequence[Any]) -> dict[str, Any]:
+def _result(
+    request: RunRequest, part: Part, verdicts: Sequence[Any], found: Sequence[Finding]
+) -> dict[str, Any]:
     sums: dict[str, int] = {}
-    examples = []
+    examples = [{name: getattr(one, name) for name in EXAMPLE} for one in found]
+    for finding in found:
+        sums[finding.kind] = sums.get(finding.kind, 0) + finding.n
     for one in verdicts:
         if one.id is not None:
-            examples.append({name: one[name] for name in ("kind", "id", "stream", "key", "detail")})
+            examples.append({name: one[name] for name in EXAMPLE})
         elif one.kind not in (LOG_READ, TOPIC_READ):
             sums[one.kind] = sums.get(one.kind, 0) + one.n
     examples.sort(key=lambda one: (FINDINGS.index(one["kind"]), one["stream"], one["key"], one["id"]))

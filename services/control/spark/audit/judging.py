@@ -238,4 +238,4 @@ class _Judge:
 def _table_row(row: Mapping[str, Any]) -> TableRow:
     # Spark's JSON leaves out fields that are null
     place = (row["partition"], row["offset"]) if "offset" in row else None
-    return TableRow(row["id"], place, row["fields"], row["data"])
+    return TableRow(row["id"], place, row["fields"], row["data"], row["has_own_day"])

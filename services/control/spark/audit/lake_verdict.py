@@ -31,12 +31,16 @@ class TopicCopy(NamedTuple):
 
 
 class TableRow(NamedTuple):
-    """A session in the table; `place` is None if the row has none, or one in another topic."""
+    """A session in the table; `place` is None if the row has none, or one in another topic.
+
+    `has_own_day`: whether it is in the partition of the day on which it opened.
+    """
 
     id: str
     place: Place | None
     fields: str
     data: str
+    has_own_day: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +124,8 @@ def _may_be_of_another(row: TableRow, facts: LakeFacts) -> bool:
 
 def _differences(row: TableRow, copies: Sequence[TopicCopy], facts: LakeFacts) -> list[str]:
     """What differs between the row and each copy of its session."""
+    if not row.has_own_day:
+        return ["its day is not that of `opened_at`"]
     if any(row.fields == copy.fields and row.data == copy.data for copy in copies):
         is_elsewhere = row.place is not None and facts.has(row.place)
         if is_elsewhere and row.place not in [copy.place for copy in copies]:

@@ -15,7 +15,8 @@ WITHIN: Final = "within the promise of {}"
 
 NEVER: Final = (
     *("extra", "different", "misrouted", "split_keys"),
-    *("lake_missing", "lake_extra", "lake_different", "lake_duplicated"),
+    *("lake_missing", "lake_extra", "lake_different", "lake_duplicated", "lake_days"),
+    "reports_different",
 )
 """Numbers that must be 0 in every delivery."""
 

@@ -22,7 +22,7 @@ from services.control.spark.kafka.delivered import LOG, NUMBERS, TEXTS, NotASess
 
 DIGEST_BYTES = 16
 SEPARATOR = "\x1f"
-"""Separates the values in a checksum. No fragment can contain it, and no field but the last, the key."""
+"""Separates the fields in a checksum. None of them can contain it but the last, the key."""
 SUMMED_FIELDS = (*NUMBERS, LOG, "id", "group", "reason", "key")
 assert set(SUMMED_FIELDS) == {*NUMBERS, *TEXTS, LOG}
 
@@ -191,7 +191,8 @@ def read_delivered_rows(
             row, closed_at = _read_delivered((partition, offset), key, value, is_wanted, with_sums=with_sums)
             if row is not None:
                 rows.append(row)
-                facts.closed_at.setdefault(row[2], closed_at)  # type: ignore[attr-defined]
+                lowest = facts.closed_at
+                lowest[row[2]] = min(closed_at, lowest.get(row[2], closed_at))
             if len(rows) >= _MOST_ROWS:
                 yield batch_of(rows, _ROW)
                 rows = []
@@ -218,7 +219,9 @@ def _read_delivered(
     own_key = fields["key"].encode(errors="surrogatepass")
     if not is_wanted(stream, own_key):
         return None, -1
-    first, closed_at = (_within_long(fields[name]) for name in ("first_offset", "closed_at"))
+    first = _within_long(fields["first_offset"])
+    # no session closes before it opens, and `opened_at` is judged exactly
+    closed_at = _within_long(max(fields["closed_at"], fields["opened_at"]))
     name = fields["key"].encode(errors="replace")
     digests = b"".join([digest(fragment.encode()) for fragment in fragments])
     sums = _sums(fields, fragments) if with_sums else None
@@ -232,7 +235,8 @@ def _sums(fields: Mapping[str, Any], fragments: Sequence[str]) -> tuple[str, str
         text = SEPARATOR.join(str(fields[name]) for name in SUMMED_FIELDS).encode()
     except UnicodeEncodeError:
         return None
-    data = SEPARATOR.join(fragments).encode()
+    # each with its length, so that no two lists of texts have the same checksum
+    data = "".join([f"{len(fragment.encode())}:{fragment}" for fragment in fragments]).encode()
     return hashlib.sha256(text).hexdigest(), hashlib.sha256(data).hexdigest()
 
 

@@ -5,7 +5,8 @@ more memory than its longest session. Missing: a session that a record below the
 closed, but that was not delivered. Overdue: one that silence had ended there, but that was not delivered,
 unless its owner is still delivering in parts what silence ended (`silent_to` in the head). Extra: a
 delivered session that the fold neither closed nor permits to close, and every further copy of a session
-except in `at_least_once`. Different: any field but `epoch` and `closed_at`, or any byte of any fragment.
+except in `at_least_once`. Different: any field but `epoch`, or any byte of any fragment. `closed_at` must lie
+between the last fragment and what closed the session, because silence may have closed it earlier.
 """
 
 from __future__ import annotations
@@ -237,6 +238,8 @@ class KeyVerdict:
                 for field, value in wanted.items()
                 if copy.fields[field] != value
             ]
+        if not self._has_closed_at(session, copy.fields["closed_at"]):
+            faults.append(f"it cannot have closed at {copy.fields['closed_at']}")
         if not copy.has_own_key:
             faults.append("the record's key is not the session's")
         if len(copy.digests) != len(session.digests):
@@ -246,6 +249,15 @@ class KeyVerdict:
             wrong = [number for number, (is_, should_be) in enumerate(pairs) if is_ != should_be]
             faults.append(f"{len(wrong)} fragments differ, the first is number {wrong[0]}")
         return faults
+
+    def _has_closed_at(self, session: Expected, closed_at: int) -> bool:
+        """Whether A can have had this value when the session closed."""
+        if closed_at < session.last_a:
+            return False
+        if self._facts.cut is not None:
+            return True  # a removed record may have raised A
+        a = self._facts.end.a if session.closed_a is None else session.closed_a
+        return closed_at == a if session.reason in ("end", "limit") else closed_at <= a
 
     def _finding(self, kind: str, name: str, detail: str) -> Finding:
         return Finding(kind, name, self._facts.stream, self.key, detail)

@@ -33,9 +33,10 @@ from services.control.spark.lake.columns import (
     SESSIONS_COLUMNS,
     SESSIONS_PARTITIONS,
 )
-from services.control.spark.lake.positions import current_note, still_holds
+from services.control.spark.lake.positions import begun_sums, current_note, recounted, still_holds
 from services.control.spark.lake.repeats import PLACE, find_repeats
 from services.control.spark.lake.rows import NARROW_SCHEMA, ROW_SCHEMA, Counts, parse_narrow, parse_rows
+from services.control.spark.lake.sums import Span, add
 from services.control.spark.lake.table import LakeTable
 from services.control.spark.lake.unreadable import set_aside
 from services.control.spark.request import Result, RunRequest
@@ -44,13 +45,16 @@ from services.control.spark.session_settings import settings
 OPEN_FILES: Final = "spark.sql.maxConcurrentOutputFileWriters"
 """Lets a task write several days at once, instead of sorting its records by day."""
 MOST_OPEN_FILES: Final = "20"
+Repeated = tuple[tuple[int, int, int], dict[str, Span]]
+"""Sessions, fragments and bytes that the table holds already, or that came again; rows by day."""
 
 
 def lake(spark: SparkSession, request: RunRequest, check_lock: CheckLock = unlocked) -> Result:
     """Brings the table up to the topic's current end. Returns what was added, and what the table holds.
 
-    Parameter `accept_loss`: 1 to continue although Kafka has lost records. Raises LostRecords otherwise, and
-    what Spark raises; the next run continues where this one stopped.
+    Parameters: `accept_loss`: 1 to continue although Kafka has lost records. `recount`: 1 to take the rows of
+    the table as they are for what the lake has written (`sums.py`). Raises LostRecords, and what Spark
+    raises; the next run continues where this one stopped.
     """
     filling = _Filling(spark, request, check_lock)
     overtaken = 0
@@ -76,11 +80,11 @@ class _Sums(AccumulatorParam[Counts]):  # type: ignore[misc]
     """Adds counts; those of a task that fails are dropped."""
 
     def zero(self, value: Counts) -> Counts:
-        return (0, 0, 0, 0, 0)
+        return (0, 0, 0, 0, 0, {})
 
     def addInPlace(self, value1: Counts, value2: Counts) -> Counts:  # noqa: N802  Spark's name
         a, b = value1, value2
-        return (a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3], a[4] + b[4])
+        return (a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3], a[4] + b[4], add(a[5], b[5]))
 
 
 class _Filling:
@@ -96,6 +100,9 @@ class _Filling:
         self._records = plan.FIRST_RECORDS
         self._note: plan.Note | None = None
         self._noted_at = -1
+        self._is_old = False
+        self._recounts = bool(request.parameters.get("recount", 0))
+        self._losses: list[str] = []
         self._done: dict[str, int] = dict.fromkeys(
             ("batches", "added", "duplicates", "unreadable", "skipped"), 0
         )
@@ -120,11 +127,12 @@ class _Filling:
             delivers_once=self._request.group_settings.delivery != "at_least_once",
             keeps_days=keeps_days,
             accept_loss=bool(self._request.parameters.get("accept_loss", 0)),
+            renew=self._is_old,
         )
         if batch is None:
             return False
         records = self._records_of(batch)
-        repeated = (0, 0, 0)
+        repeated: Repeated = ((0, 0, 0), {})
         if batch.comparison == "none":
             read = self._write(transaction, records)
         else:
@@ -137,6 +145,7 @@ class _Filling:
         self._check_lock()
         still_holds(self._table, transaction)
         self._noted_at, self._note = transaction.commit(note.encode(), number), note
+        self._is_old = self._recounts = False
         self._records = plan.records_for(read[0] + read[3], read[4])
         self._count(batch, read, repeated)
         return True
@@ -157,18 +166,22 @@ class _Filling:
     def _known(self, transaction: Transaction) -> plan.Note:
         """The group's note for the version of the table that the transaction sees."""
         if self._note is None or self._noted_at != transaction.version:
-            self._note = current_note(self._table, transaction.version, self._request.group)
-            self._noted_at = transaction.version
+            note, self._is_old = current_note(self._table, transaction.version, self._request.group)
+            if self._recounts:
+                note, self._is_old = recounted(self._table, transaction.version, note), True
+            elif note.sums is None and self._table.layout() > 1:
+                note = msgspec.structs.replace(note, sums=begun_sums(self._table, note))
+            self._note, self._noted_at = note, transaction.version
         return self._note
 
     def _write(
         self, transaction: Transaction, records: DataFrame, without: DataFrame | None = None
     ) -> Counts:
-        group = self._request.group
-        counts = self._spark.sparkContext.accumulator((0, 0, 0, 0, 0), _Sums())
+        group, topic_id = self._request.group, self._topic.id
+        counts = self._spark.sparkContext.accumulator((0, 0, 0, 0, 0, {}), _Sums())
 
         def parse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return parse_rows(batches, group, counts.add)
+            return parse_rows(batches, group, topic_id, counts.add)
 
         rows = records.select("partition", "offset", "value").mapInArrow(parse, ROW_SCHEMA)
         if without is not None:
@@ -183,32 +196,34 @@ class _Filling:
 
     def _write_unheld(
         self, transaction: Transaction, records: DataFrame, batch: plan.Batch, *, keeps_days: bool
-    ) -> tuple[Counts, tuple[int, int, int]]:
+    ) -> tuple[Counts, Repeated]:
         """Writes the sessions that the table does not hold yet; also returns the counts of the others."""
-        group = self._request.group
+        group, topic_id = self._request.group, self._topic.id
 
         def parse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return parse_narrow(batches, group)
+            return parse_narrow(batches, group, topic_id)
 
         narrow = records.select("partition", "offset", "value").mapInArrow(parse, NARROW_SCHEMA).persist()
         table = self._table.read(transaction.version).where(f.col("group") == group)
         repeats = None
         try:
             repeats = find_repeats(
-                narrow, table, topic_id=self._topic.id, comparison=batch.comparison, keeps_days=keeps_days
+                narrow, table, topic_id=topic_id, comparison=batch.comparison, keeps_days=keeps_days
             )
-            return self._write(transaction, records, repeats.places), repeats.counts
+            return self._write(transaction, records, repeats.places), (repeats.counts, repeats.days)
         finally:
             narrow.unpersist()
             if repeats is not None:
                 repeats.places.unpersist()
 
-    def _count(self, batch: plan.Batch, read: Counts, repeated: tuple[int, int, int]) -> None:
+    def _count(self, batch: plan.Batch, read: Counts, repeated: Repeated) -> None:
+        repeats = repeated[0][0]
         self._done["batches"] += 1
-        self._done["added"] += read[0] - repeated[0]
-        self._done["duplicates"] += repeated[0]
+        self._done["added"] += read[0] - repeats
+        self._done["duplicates"] += repeats
         self._done["unreadable"] += read[3]
         self._done["skipped"] += batch.skipped
+        self._losses += batch.losses
 
     def result(self) -> Result:
         """What the run has done, and what the table now holds of the group."""
@@ -226,11 +241,13 @@ class _Filling:
             "topic_id": self._topic.id,
             "offsets": {str(number): at for number, at in sorted(reached.items())},
         }
-        return result | self._done
+        return result | self._done | {"losses": [{"loss": words} for words in self._losses]}
 
 
-def _counted(note: plan.Note, read: Counts, repeated: tuple[int, int, int]) -> plan.Note:
-    return plan.with_counts(note, *(read[n] - repeated[n] for n in range(3)))
+def _counted(note: plan.Note, read: Counts, repeated: Repeated) -> plan.Note:
+    (sessions, fragments, size), days = repeated
+    spans = add(read[5], days, -1)
+    return plan.with_counts(note, read[0] - sessions, read[1] - fragments, read[2] - size, spans)
 
 
 def _topic_now(spark: SparkSession, request: RunRequest, name: str) -> plan.Topic:

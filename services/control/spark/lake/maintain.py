@@ -120,7 +120,8 @@ def _rewrite_group(table: LakeTable, group: str, check_lock: CheckLock) -> None:
     """Replaces the group's rows. Raises Overtaken if the lake has appended to them since they were read."""
     transaction = table.begin(application_of(group))
     number = transaction.recorded() + 1
-    note = msgspec.structs.replace(current_note(table, transaction.version, group), number=number)
+    known, _ = current_note(table, transaction.version, group)
+    note = msgspec.structs.replace(known, number=number)
     rows = (
         table.read(transaction.version)
         .where(f.col("group") == group)

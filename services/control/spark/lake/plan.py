@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from services.control.spark.lake.sums import Spans, Sums
 from shared.errors import Conflict
 
 FIRST_RECORDS: Final = 200_000
@@ -39,7 +40,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     `topics`: by topic id and partition, the offset below which the table holds everything. `mixed`: the table
     also holds sessions that did not come from the current topic. `compare_below`: by partition, the offset
     below which the current topic may repeat what the table holds. `unsure`: it may do so up to the end that
-    it has at the next plan. `sessions`, `fragments`, `bytes`: what the table holds of the group.
+    it has at the next plan. `sessions`, `fragments`, `bytes`: what the table holds of the group. `sums`: what
+    the lake has written of it; None if the note is of an earlier version, or only the rows give it.
     """
 
     group: str
@@ -51,6 +53,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     sessions: int = 0
     fragments: int = 0
     bytes: int = 0
+    sums: Sums | None = None
 
     def encode(self) -> str:
         """The text that goes into the commit."""
@@ -72,25 +75,27 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """What to read: offsets by partition, and the note before the batch is counted.
 
-    `skipped`: how many offsets are lost.
+    `skipped`: how many offsets are lost, and `losses` the same in words.
     """
 
     ranges: dict[int, Range]
     comparison: Comparison
     skipped: int
+    losses: list[str]
     note: Note
 
 
 class _Resumption(NamedTuple):
     """Where reading resumes, by partition, and the losses in words with their number of offsets.
 
-    `below`: as `compare_below` of a note.
+    `below`: as `compare_below` of a note. `unread`: what the topic had lost before the lake first read it.
     """
 
     starts: dict[int, int]
     below: dict[int, int]
     skipped: int
     losses: list[str]
+    unread: list[str]
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,23 +151,24 @@ def plan_batch(
     delivers_once: bool,
     keeps_days: bool,
     accept_loss: bool = False,
+    renew: bool = False,
 ) -> Batch | None:
     """The next batch of at most about `records` offsets, or None at the topic's end.
 
-    A batch without ranges only notes an accepted loss.
+    A batch without ranges only notes an accepted loss, or the same as before (`renew`).
 
     `delivers_once`: the topic holds each session once. `keeps_days`: the table's days are those of
     `opened_at`. Raises LostRecords, unless `accept_loss`: then reading continues at the first offset that is
     left.
     """
-    starts, below, skipped, losses = _resume(note, topic)
+    starts, below, skipped, losses, unread = _resume(note, topic, has_markers=delivers_once)
     if losses and not accept_loss:
         raise LostRecords(
             f"{'; '.join(losses)}. To continue without them, run `baton run lake -p accept_loss=1`; "
             "docs/lake.md lists the alternatives"
         )
     ranges = _shares(starts, topic.end, records)
-    if not ranges and not losses:
+    if not ranges and not losses and not renew:
         return None
     mixed = note.mixed or any(other != topic.id for other in note.topics)
     repeats = any(first < below.get(partition, 0) for partition, (first, _) in ranges.items())
@@ -174,30 +180,39 @@ def plan_batch(
         ranges=ranges,
         comparison=comparison,
         skipped=skipped,
+        losses=losses + unread,
         note=msgspec.structs.replace(
             note, topics=note.topics | {topic.id: after}, mixed=mixed, compare_below=below, unsure=False
         ),
     )
 
 
-def _resume(note: Note, topic: Topic) -> _Resumption:
-    """Where reading resumes, as if every loss were accepted."""
+def _resume(note: Note, topic: Topic, *, has_markers: bool) -> _Resumption:
+    """Where reading resumes, as if every loss were accepted. `has_markers`: a marker ends each delivery."""
     reached = note.topics.get(topic.id, {})
     below = dict(note.compare_below) if topic.id in note.topics else {}
     if note.unsure:
         below = dict(topic.end)
-    starts, skipped, losses = {}, 0, []
+    # rows do not show the marker behind the newest one
+    hidden = 1 if has_markers and note.number is None else 0
+    starts, skipped, losses, unread = {}, 0, [], []
     for partition, first in topic.start.items():
         at, end = reached.get(partition), topic.end[partition]
-        starts[partition] = first if at is None else at
-        if at is None or first <= at <= end:
+        if at is None:
+            starts[partition] = first
+            if first > 0:
+                skipped += first
+                unread.append(_unread(partition, first))
+            continue
+        starts[partition] = at = first if at < first <= at + hidden else at
+        if first <= at <= end:
             continue
         losses.append(_loss(partition, at, first, end))
         skipped += max(first - at, 0)
         starts[partition] = first
         if at > end:  # these offsets may now have other sessions than those that the table has read
             below[partition] = end
-    return _Resumption(starts, below, skipped, losses)
+    return _Resumption(starts, below, skipped, losses, unread)
 
 
 def records_for(records: int, read_bytes: int) -> int:
@@ -222,10 +237,11 @@ def changes_rows(operation: str, note: str | None) -> bool:
     return operation not in _UPKEEP and parse_note(note) is None
 
 
-def with_counts(note: Note, sessions: int, fragments: int, size: int) -> Note:
-    """The note with its counts increased by these sessions, fragments and bytes."""
+def with_counts(note: Note, sessions: int, fragments: int, size: int, days: Spans) -> Note:
+    """The note with its counts increased by these sessions, fragments, bytes and rows by day."""
     return msgspec.structs.replace(
         note,
+        sums=note.sums.plus(days) if note.sums is not None else None,
         sessions=note.sessions + sessions,
         fragments=note.fragments + fragments,
         bytes=note.bytes + size,
@@ -251,6 +267,13 @@ def _loss(partition: int, at: int, first: int, end: int) -> str:
     return (
         f"{first - at} offsets of partition {partition} of the sessions topic, {at} up to {first}, were "
         "deleted before the lake read them"
+    )
+
+
+def _unread(partition: int, first: int) -> str:
+    return (
+        f"{first} offsets of partition {partition} of the sessions topic, 0 up to {first}, were deleted "
+        "before the lake read any of it: it may never have had their sessions"
     )
 
 

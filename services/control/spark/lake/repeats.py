@@ -17,12 +17,14 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from services.control.spark.lake.plan import Comparison
+from services.control.spark.lake.sums import Span
 
 MOST_DAYS: Final = 400
 """With more days in one batch, the whole group is read instead of each day."""
 MOST_BOXES: Final = 24
 """With more streams in a batch, neighbours share bounds: Java does not compile a very long condition."""
 PLACE: Final = ("topic_partition", "topic_offset")
+SUMMED: Final = ("fragments", "bytes", "day", "checksum")
 
 
 class Box(NamedTuple):
@@ -37,10 +39,11 @@ class Box(NamedTuple):
 
 
 class Repeats(NamedTuple):
-    """The places of the records to leave out, and how many sessions, fragments and bytes they hold."""
+    """The places of the records to leave out, how many sessions, fragments and bytes they hold; by day."""
 
     places: DataFrame
     counts: tuple[int, int, int]
+    days: dict[str, Span]
 
 
 def find_repeats(
@@ -59,7 +62,7 @@ def find_repeats(
     within = (
         narrow.withColumn("place", f.row_number().over(first_of_all))
         .where("place > 1")
-        .select(*PLACE, "fragments", "bytes")
+        .select(*PLACE, *SUMMED)
     )
     found = within
     if streams:
@@ -72,15 +75,15 @@ def find_repeats(
             held = held.where(f.col("day").isin(sorted(days)))
         if comparison == "others":
             held = held.where(_is_other(topic_id))
-        arrived = f.broadcast(narrow.select("id", *PLACE, "fragments", "bytes"))
+        arrived = f.broadcast(narrow.select("id", *PLACE, *SUMMED))
         found = within.unionByName(held.select("id").join(arrived, "id").drop("id")).distinct()
     found = found.persist()
-    sums = found.agg(
-        f.count("*"), f.coalesce(f.sum("fragments"), f.lit(0)), f.coalesce(f.sum("bytes"), f.lit(0))
+    sums = found.groupBy("day").agg(
+        *(f.count("*"), f.sum("fragments"), f.sum("bytes"), f.sum(f.col("checksum").cast("decimal(38,0)")))
     )
-    row = sums.first()
-    assert row is not None
-    return Repeats(found, (row[0], row[1], row[2]))
+    rows = sums.collect()
+    sessions, fragments, size = (sum(row[at] for row in rows) for at in (1, 2, 3))
+    return Repeats(found, (sessions, fragments, size), {str(row[0]): (row[1], int(row[4])) for row in rows})
 
 
 def few_boxes(boxes: Sequence[Box], most: int = MOST_BOXES) -> list[Box]:

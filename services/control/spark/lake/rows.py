@@ -7,7 +7,10 @@ all others, so both accept the same records.
 
 from __future__ import annotations
 
+import functools
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from datetime import date, timedelta
 from itertools import accumulate
 from operator import attrgetter
 from typing import Annotated, Any, Final
@@ -17,10 +20,13 @@ import pyarrow as pa
 from msgspec import Meta
 
 from services.control.spark.kafka.delivered import LOG, NUMBERS, TEXTS, NotASession, read_session
+from services.control.spark.lake.checksums import checksum_of
+from services.control.spark.lake.sums import MODULUS, Span
 
 LATEST_MS: Final = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 DAY_MS: Final = 86_400_000
+EPOCH: Final = date(1970, 1, 1)
 MOST_WHY: Final = 200
 _BEGIN_DATA: Final = b'"data":['
 _END: Final = b"]}"
@@ -31,6 +37,7 @@ Time = Annotated[int, Meta(ge=0, le=LATEST_MS)]
 
 TEXT_COLUMNS: Final = ("id", "key", "reason")
 NUMBER_COLUMNS: Final = (*NUMBERS, LOG)
+_OPENED_AT: Final = (*TEXT_COLUMNS, *NUMBER_COLUMNS).index("opened_at")
 _ARROW: Final = pa.schema(
     [
         *((name, pa.string()) for name in TEXT_COLUMNS),
@@ -38,6 +45,7 @@ _ARROW: Final = pa.schema(
         ("topic_partition", pa.int32()),
         ("topic_offset", pa.int64()),
         ("day", pa.date32()),
+        ("checksum", pa.int64()),
         ("data", pa.list_(pa.string())),
     ]
 )
@@ -45,7 +53,7 @@ ROW_SCHEMA: Final = ", ".join(
     [
         *(f"`{name}` STRING" for name in TEXT_COLUMNS),
         *(f"`{name}` BIGINT" for name in NUMBER_COLUMNS),
-        *("topic_partition INT", "topic_offset BIGINT", "day DATE", "data ARRAY<STRING>"),
+        *("topic_partition INT", "topic_offset BIGINT", "day DATE", "checksum BIGINT", "data ARRAY<STRING>"),
     ]
 )
 """A session as `parse_rows` returns it; group and topic are the same for all rows of a batch."""
@@ -59,10 +67,11 @@ NARROW: Final = (
     "topic_partition",
     "topic_offset",
     "day",
+    "checksum",
 )
 NARROW_SCHEMA: Final = (
     "id STRING, stream BIGINT, first_offset BIGINT, opened_at BIGINT, fragments BIGINT, bytes BIGINT, "
-    "topic_partition INT, topic_offset BIGINT, day DATE"
+    "topic_partition INT, topic_offset BIGINT, day DATE, checksum BIGINT"
 )
 _NARROW_ARROW: Final = pa.schema([_ARROW.field(name) for name in NARROW])
 WHY_SCHEMA: Final = (
@@ -75,8 +84,8 @@ _WHY_ARROW: Final = pa.schema(
     ]
 )
 
-Counts = tuple[int, int, int, int, int]
-"""Sessions, their fragments, the fragments' bytes, unreadable records, bytes of all records."""
+Counts = tuple[int, int, int, int, int, dict[str, Span]]
+"""Sessions, their fragments, the fragments' bytes, unreadable records, bytes of all records; rows by day."""
 
 
 class _Usual(msgspec.Struct, frozen=True, gc=False):
@@ -149,12 +158,15 @@ def _is_text(raw: bytes) -> bool:
 
 
 def parse_rows(
-    batches: Iterator[pa.RecordBatch], group: str, count: Callable[[Counts], object]
+    batches: Iterator[pa.RecordBatch], group: str, topic_id: str, count: Callable[[Counts], object]
 ) -> Iterator[pa.RecordBatch]:
     """Rows of ROW_SCHEMA out of records (`partition`, `offset`, `value`); unreadable ones are left out."""
     for batch in batches:
         fields, texts, ends, places, unreadable, read = [], [], [0], [], 0, 0
-        for at, raw in enumerate(batch.column("value").to_pylist()):
+        checksums: list[int] = []
+        days: defaultdict[str, list[int]] = defaultdict(list)
+        columns = (batch.column(name).to_pylist() for name in ("partition", "offset", "value"))
+        for at, (partition, offset, raw) in enumerate(zip(*columns, strict=True)):
             raw = raw or b""
             read += len(raw)
             try:
@@ -162,19 +174,24 @@ def parse_rows(
             except NotASession:
                 unreadable += 1
                 continue
+            day = _day_of(values[_OPENED_AT] // DAY_MS)
+            summed = checksum_of((group, topic_id, day, partition, offset, *values), data)
+            checksums.append(summed)
+            days[day].append(summed)
             fields.append(values)
             texts += data
             ends.append(len(texts))
             places.append(at)
-        made = _record_batch(batch, fields, texts, ends, places)
+        made = _record_batch(batch, fields, texts, ends, places, checksums)
         sums = (sum(made.column(name).to_pylist()) for name in ("fragments", "bytes"))
-        count((made.num_rows, *sums, unreadable, read))
+        spans = {day: (len(each), sum(each) % MODULUS) for day, each in days.items()}
+        count((made.num_rows, *sums, unreadable, read, spans))
         yield made
 
 
-def parse_narrow(batches: Iterator[pa.RecordBatch], group: str) -> Iterator[pa.RecordBatch]:
+def parse_narrow(batches: Iterator[pa.RecordBatch], group: str, topic_id: str) -> Iterator[pa.RecordBatch]:
     """The rows of `parse_rows`, with only the columns NARROW."""
-    for batch in parse_rows(batches, group, lambda _: None):
+    for batch in parse_rows(batches, group, topic_id, lambda _: None):
         yield pa.RecordBatch.from_arrays([batch.column(name) for name in NARROW], schema=_NARROW_ARROW)
 
 
@@ -194,8 +211,18 @@ def parse_unreadable(batches: Iterator[pa.RecordBatch], group: str) -> Iterator[
         yield pa.RecordBatch.from_pylist(rows, schema=_WHY_ARROW)
 
 
+@functools.lru_cache(maxsize=1024)
+def _day_of(number: int) -> str:
+    return (EPOCH + timedelta(days=number)).isoformat()
+
+
 def _record_batch(
-    batch: pa.RecordBatch, fields: list[Fields], texts: list[bytes], ends: list[int], places: list[int]
+    batch: pa.RecordBatch,
+    fields: list[Fields],
+    texts: list[bytes],
+    ends: list[int],
+    places: list[int],
+    checksums: list[int],
 ) -> pa.RecordBatch:
     names = (*TEXT_COLUMNS, *NUMBER_COLUMNS)
     columns = dict(zip(names, zip(*fields, strict=True) if fields else ([] for _ in names), strict=True))
@@ -204,6 +231,7 @@ def _record_batch(
     arrays += [batch.column(name).take(kept) for name in ("partition", "offset")]
     days = [opened_at // DAY_MS for opened_at in columns["opened_at"]]
     arrays.append(pa.array(days, pa.int32()).cast(pa.date32()))
+    arrays.append(pa.array(checksums, pa.int64()))
     arrays.append(pa.ListArray.from_arrays(pa.array(ends, pa.int32()), _strings(texts)))
     return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
 

@@ -14,6 +14,7 @@ import re
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
 from services.control.spark.reports.plan import BLOCK_MS, QUARTER_MS, ItemRules
 
@@ -48,13 +49,20 @@ COLUMNS = {
     **dict.fromkeys(SKETCHES, "BINARY"),
 }
 """Of a row of any part, with their types; those that a part does not have are null."""
+ITEMS = 2
+"""Raise it when a path finds other items than before, so that they are counted anew."""
+LIMITS = dict.fromkeys(("maxNumLen", "maxStringLen", "maxNestingDepth"), str(2**31 - 1))
+"""Of Spark's parser, which by default finds nothing in a fragment that has a number of 1,001 digits."""
+_INFINITE = ('"Infinity"', '"-Infinity"')
+"""What Spark makes of a number like 1e400; without the quotes it would be a text."""
+_STEP = re.compile(r"\.(?P<name>[\w-]+)|\['(?P<quoted>[^']+)'\]|\[(?P<index>[0-9]+)\]")
 READ = ("key", "reason", "first_time", "last_time", "fragments", "bytes", "data")
 """The columns of `sessions` that are counted."""
 
 
 def steps_part(path: str, rules: ItemRules) -> str:
     """The name of the part that counts the items of a path; other rules make another part."""
-    return "steps-" + hashlib.blake2b(f"{path}\n{rules.text}".encode(), digest_size=6).hexdigest()
+    return "steps-" + hashlib.blake2b(f"{path}\n{rules.text}\n{ITEMS}".encode(), digest_size=6).hexdigest()
 
 
 def kind_of(part: str) -> str:
@@ -125,7 +133,7 @@ def _steps(timed: DataFrame, path: str, rules: ItemRules) -> DataFrame:
 
     The array of items lives within a session's row and is not copied to others.
     """
-    found = f.transform("data", lambda fragment: rewritten(f.get_json_object(fragment, path), rules))
+    found = items_of(f.col("data"), path, rules)
     of_session = timed.select("start", f.filter(found, lambda item: item.isNotNull()).alias("items"))
     step = "named_struct('item', item, 'next', get(items, at + 1), 'sessions', 0L, 'fragments', 1L, "
     step += "'entries', if(at = 0, 1L, 0L))"
@@ -137,6 +145,34 @@ def _steps(timed: DataFrame, path: str, rules: ItemRules) -> DataFrame:
         f"transform(array_distinct(items), item -> {once})))",
     )
     return rows.select(f.lit(path).alias("path"), f.lit(rules.text).alias("rules"), "*")
+
+
+def items_of(data: Column, path: str, rules: ItemRules) -> Column:
+    """What a JSON path finds in each fragment, as text, after the rules; null where it finds nothing.
+
+    Of a name that an object has twice, the last one counts: `get_json_object` would find the first.
+    """
+    steps = [step["name"] or step["quoted"] or int(step["index"]) for step in _STEP.finditer(path)]
+    kind: DataType = StringType()
+    for step in reversed(steps):
+        kind = StructType([StructField(step, kind)]) if isinstance(step, str) else ArrayType(kind)
+    if isinstance(kind, ArrayType):
+        return f.transform(data, lambda _: f.lit(None).cast("string"))  # a fragment is an object
+    # Spark reads numbers as doubles, so one that no double can hold is taken from the text
+    pattern = rf'(?s).*"{re.escape(str(steps[-1]))}"\s*:\s*(-?[0-9][0-9.eE+-]*)'
+
+    def found(fragment: Column) -> Column:
+        item = f.from_json(fragment, kind, LIMITS)
+        for step in steps:
+            item = item.getField(step) if isinstance(step, str) else f.get(item, f.lit(step))
+        return item
+
+    def exact(item: Column, fragment: Column) -> Column:
+        number = f.regexp_extract(fragment, pattern, 1)
+        return rewritten(f.when(item.isin(*_INFINITE) & (number != ""), number).otherwise(item), rules)
+
+    # in two passes, because Spark evaluates an expression in a lambda as often as it is used
+    return f.zip_with(f.transform(data, found), data, exact)
 
 
 def rewritten(item: Column, rules: ItemRules) -> Column:

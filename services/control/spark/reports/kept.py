@@ -31,7 +31,7 @@ from services.control.spark.reports.state import State
 
 KEPT = ("periods", "items", "transitions", "retention")
 """The tables whose rows are kept; `keys` has a row for each key of the range and is computed."""
-DEFINITIONS = 1
+DEFINITIONS = 2
 """Raise it when a figure changes its meaning or a table its columns, so that no earlier row is kept."""
 SMALL_BYTES = 512 << 10
 """A state up to this size is computed whole, because a search for what has changed takes longer."""

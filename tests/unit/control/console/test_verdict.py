@@ -57,15 +57,22 @@ def test_only_an_audit_that_looked_for_it_says_that_nothing_is_due(
 
 
 def test_what_was_not_judged_is_said_beside_the_verdict() -> None:
-    """Sessions that could not be judged, cut streams, and each reason."""
+    """Sessions that could not be judged, cut streams, each reason, and what is trusted unseen."""
     left = [{"what": "lake", "why": "there is no table"}]
     limits = {"not_judged": 4, "lake_not_judged": 1, "cut_streams": 2, "left_out": left, "part": "streams 3"}
+    limits["trusted"] = [
+        {"what": "the log", "why": "it may lack some"},
+        {"what": "`epoch`", "why": "any"},
+    ]
     verdict = verdict_of(a_run("audit"), EXACT | limits, 0)
 
     assert verdict.scope == (
         "Only streams 3 was judged. 5 sessions were left unjudged; retention has cut 2 streams."
     )
-    assert verdict.limits == ["Not judged: lake, because there is no table."]
+    assert verdict.limits == [
+        "Not judged: lake, because there is no table.",
+        "Taken on trust: the log (it may lack some); `epoch` (any).",
+    ]
 
 
 @given(

@@ -16,7 +16,6 @@ import pyarrow as pa
 from services.consumer.core.commits.delivery import delivered
 from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.record import Record
-from services.consumer.core.sessions.state import Closed
 from services.control.spark.audit.facts import Given
 from services.control.spark.audit.judging import Ground, judge_rows
 from services.control.spark.audit.lake_verdict import LakeFacts
@@ -41,7 +40,8 @@ class World:
     """Logs by stream, what the sessions topic holds (its only partition), and what the table holds.
 
     A row of the table has its place in the topic and the record. `ends`: by value, what ended each session.
-    `start`: what retention has left of the logs. `batch`: records of a batch that is read.
+    `start`: what retention has left of the logs. `removed`: how many of its first records the topic has lost
+    to it. `batch`: records of a batch that is read.
     """
 
     logs: list[list[Record]]
@@ -54,19 +54,32 @@ class World:
     silent_to: int | None = None
     start: int = 0
     table_position: int | None = None
+    removed: int = 0
     batch: int = 9
 
     def deliver(self) -> None:
-        """Delivers what owners close, and lets the table take it over."""
+        """Delivers what owners close, by silence after each batch, and lets the table take it over."""
         for stream, log in enumerate(self.logs):
+            ends = self._ends(log)
             assembler = Assembler(self.settings)
-            for record in log:
-                for closed in assembler.feed([record]):
-                    by_gap: End = "marker" if record.key is None else "split"
-                    self._add(stream, closed, by_gap if closed.reason == "gap" else closed.reason)
-            for closed in assembler.close_due():
-                self._add(stream, closed, "silence")
+            for at in range(0, len(log), self.batch):
+                for closed in assembler.feed(log[at : at + self.batch]) + assembler.close_due():
+                    self.topic.append(delivered(closed, GROUP, stream, 1, 0))
+                    self.ends[self.topic[-1][1]] = ends[closed.session.key, closed.session.first_offset]
         self.fill_table()
+
+    def _ends(self, log: Sequence[Record]) -> dict[tuple[str, int], End]:
+        """By key and first offset: what ends each session if nobody notices silence before the log's end."""
+        ends: dict[tuple[str, int], End] = {}
+        assembler = Assembler(self.settings)
+        for record in log:
+            by_gap: End = "marker" if record.key is None else "split"
+            for closed in assembler.feed([record]):
+                end = by_gap if closed.reason == "gap" else closed.reason
+                ends[closed.session.key, closed.session.first_offset] = end
+        for closed in assembler.close_due():
+            ends[closed.session.key, closed.session.first_offset] = "silence"
+        return ends
 
     def fill_table(self) -> None:
         """The table takes over what the topic holds, each session once."""
@@ -74,10 +87,6 @@ class World:
         for offset, (_, value) in enumerate(self.topic):
             places.setdefault(value, offset)
         self.table = [(offset, value) for value, offset in places.items()]
-
-    def _add(self, stream: int, closed: Closed, end: End) -> None:
-        self.topic.append(delivered(closed, GROUP, stream, 1, 0))
-        self.ends[self.topic[-1][1]] = end
 
     def audit(self) -> tuple[Counter[str], list[tuple[str, str]]]:
         """The numbers that are not 0, and kind and key of the examples."""
@@ -90,8 +99,9 @@ class World:
             group=GROUP,
             settings=self.settings,
             given=dict.fromkeys(range(len(self.logs)), self._given),
+            topic_is_whole=not self.removed,
             owners=self.owners,
-            lake=LakeFacts(start={0: 0}, end={0: len(self.topic)}, position={0: position}),
+            lake=LakeFacts(start={0: self.removed}, end={0: len(self.topic)}, position={0: position}),
         )
         batches = (batch_of(rows[at : at + 7], _ROW) for at in range(0, len(rows), 7))
         verdicts = [row for batch in judge_rows(batches, ground) for row in batch.to_pylist()]
@@ -113,7 +123,7 @@ class World:
         return Given(position=self.position, silent_to=silent_to, start=self.start)
 
     def _delivered_rows(self) -> list[Any]:
-        records = [(0, offset, key, value) for offset, (key, value) in enumerate(self.topic)]
+        records = [(0, offset, key, value) for offset, (key, value) in enumerate(self.topic)][self.removed :]
         batches = self._batches(records, ("topic_partition", "topic_offset", "key", "value"))
         return _rows(read_delivered_rows(batches, lambda *_: True, 1, with_sums=True))
 
@@ -126,7 +136,7 @@ class World:
                 continue  # the facts
             partition, offset, fields, _, sums, _ = marshal.loads(row[5])
             body = {"id": fields["id"], "fields": sums[0], "data": sums[1]}
-            body |= {"partition": partition, "offset": offset}
+            body |= {"partition": partition, "offset": offset, "has_own_day": True}
             yield *row[:4], TABLE, msgspec.json.encode(body)
 
     def _batches(self, rows: Sequence[Sequence[Any]], names: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -141,7 +141,9 @@ def test_a_session_that_is_doubled_is_extra_unless_that_is_promised(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("field", ["last_offset", "first_time", "last_time", "opened_at", "bytes", "reason"])
+@pytest.mark.parametrize(
+    "field", ["last_offset", "first_time", "last_time", "opened_at", "closed_at", "bytes", "reason"]
+)
 def test_a_session_that_is_altered_is_different(seed: int, field: str) -> None:
     """In the topic, and so is the table's row, which holds it as it was."""
     one = world(seed)
@@ -150,6 +152,47 @@ def test_a_session_that_is_altered_is_different(seed: int, field: str) -> None:
     one.topic[at] = key, altered(value, **{field: "gap" if field == "reason" else 10**9})
 
     assert faults(one.audit()[0]) == {"different": 1, "lake_different": 1}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("ahead_ms", [-1, 1])
+def test_a_session_cannot_have_closed_before_its_last_fragment_or_after_what_closed_it(
+    seed: int, ahead_ms: int
+) -> None:
+    """Whatever ended it. Silence may have closed it at any moment between the two."""
+    one = world(seed)
+    at = random.Random(seed).randrange(len(one.topic))
+    key, value = one.topic[at]
+    session = msgspec.json.decode(value)
+    log = one.logs[session["stream"]]
+    until = len(log) if ahead_ms > 0 else session["last_offset"] + 1
+    a = max(record.timestamp for record in log[:until])
+    one.topic[at] = key, altered(value, closed_at=a + ahead_ms)
+    one.table[at] = at, one.topic[at][1]
+
+    assert faults(one.audit()[0]) == {"different": 1}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_wrong_closing_time_hides_no_session_where_retention_has_cut_the_topic(seed: int) -> None:
+    """The lowest time of all sessions that are left says what retention may have removed."""
+    one = world(seed, streams=1)
+    one.removed = len(one.topic) // 4
+    honest, _ = one.audit()
+    key, value = one.topic[one.removed]
+    one.topic[one.removed] = key, altered(value, closed_at=2**52)
+    sessions = [msgspec.json.decode(value) for _, value in one.topic]
+    second = sessions[one.removed + 1]["closed_at"]
+    later = range(one.removed + 2, len(one.topic))
+    gone = {at for at in later if sessions[at]["reason"] == "end" and sessions[at]["closed_at"] > second}
+    one.topic = [record for at, record in enumerate(one.topic) if at not in gone]
+    one.table, one.table_position = [], 0
+
+    sums, _ = one.audit()
+
+    assert faults(honest) == {}
+    assert honest["not_judged"] > 0
+    assert faults(sums) == {"missing": len(gone), "different": 1}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

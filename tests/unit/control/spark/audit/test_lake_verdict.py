@@ -64,3 +64,12 @@ def test_sessions_of_an_earlier_log_may_be_deleted(log: int, found: list[str], n
 
     assert [finding.kind for finding in findings] == found
     assert tally.lake_not_judged == not_judged
+
+
+def test_a_row_in_the_partition_of_another_day_is_different() -> None:
+    """Readers skip partitions by `day`, so they would miss it, though its columns are those of the topic."""
+    astray = row((0, 12))._replace(has_own_day=False)
+
+    findings = judge_lake([copy(0, 12)], [astray], stream=0, key="k", facts=FACTS, tally=Tally())
+
+    assert [finding.kind for finding in findings] == ["lake_different"]

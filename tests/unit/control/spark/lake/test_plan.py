@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,6 +91,49 @@ def test_a_loss_stops_the_run_until_it_is_accepted(at: int, start: int, end: int
     assert _plan(batch.note, topic) is None
 
 
+def test_a_topic_that_begins_above_0_when_it_is_first_read_is_said_to_have_lost_records() -> None:
+    """Nobody can have read what is gone, so the run continues; later runs have a note of the topic."""
+    for note in (EMPTY, Note(group="g", topics={"S": {0: 4}})):
+        batch = _plan(note, _topic({0: 90, 1: 5}, {0: 70}))
+
+        assert batch is not None
+        assert (batch.skipped, batch.ranges) == (70, {0: (70, 90), 1: (0, 5)})
+        (loss,) = batch.losses
+        assert "70 offsets of partition 0 of the sessions topic, 0 up to 70, were deleted before" in loss
+        assert _plan(batch.note, _topic({0: 90, 1: 5}, {0: 80})) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "delivery", "is_lost"), [(4, {}, False), (5, {}, True), (4, {"delivers_once": False}, True)]
+)
+def test_the_marker_behind_the_newest_row_is_no_loss(
+    first: int, delivery: dict[str, bool], is_lost: bool
+) -> None:
+    """Rows do not show it, and retention may remove all up to it. A further offset may be a session."""
+    held = Held(topic_id="T", topic_partition=0, last_offset=2, sessions=3, fragments=3, bytes=9)
+    topic = _topic({0: 5}, {0: first})
+
+    if is_lost:
+        with pytest.raises(LostRecords):
+            _plan(note_of("g", [held]), topic, **delivery)
+    else:
+        batch = _plan(note_of("g", [held]), topic, **delivery)
+        assert batch is not None
+        assert batch.ranges == {0: (4, 5)}
+
+
+def test_a_note_is_renewed_though_nothing_is_to_be_read() -> None:
+    """It notes the same again; what may repeat stays as it was."""
+    note = Note(group="g", topics={"T": {0: 4}}, sessions=3, unsure=True)
+
+    batch = _plan(note, _topic({0: 4}), renew=True)
+
+    assert batch is not None
+    assert (batch.ranges, batch.skipped, batch.losses) == ({}, 0, [])
+    assert batch.note == msgspec.structs.replace(note, unsure=False, compare_below={0: 4})
+    assert _plan(batch.note, _topic({0: 4})) is None
+
+
 def test_records_are_compared_only_where_they_may_repeat() -> None:
     """By delivery, layout, another topic's sessions, and after rows had to say how far the table is."""
     topic = _topic({0: 10})
@@ -124,7 +168,7 @@ def test_a_note_is_read_only_by_its_group() -> None:
 
     Whatever others do to the rows does not end it, but the rows have to be counted again.
     """
-    text = with_counts(Note(group="g", topics={"T": {0: 4}}), 1, 2, 3).encode()
+    text = with_counts(Note(group="g", topics={"T": {0: 4}}), 1, 2, 3, {}).encode()
 
     assert read_note(text, "g") == Note(group="g", topics={"T": {0: 4}}, sessions=1, fragments=2, bytes=3)
     assert [read_note(one, "g") for one in (None, "", "by hand", "{}", text.replace('"g"', '"h"'))] == [

@@ -21,6 +21,7 @@ from services.control.spark.lake.rows import (
     parse_unreadable,
     read_row,
 )
+from services.control.spark.lake.sums import MODULUS
 from shared.model.sessions import Session, encode_session
 
 _TIMES = ("first_time", "last_time", "opened_at", "closed_at")
@@ -144,8 +145,8 @@ def test_a_batch_becomes_rows_counts_and_a_remainder() -> None:
     )
     counts: list[Any] = []
 
-    (rows,) = parse_rows(iter([batch]), "g", counts.append)
-    (narrow,) = parse_narrow(iter([batch]), "g")
+    (rows,) = parse_rows(iter([batch]), "g", "T", counts.append)
+    (narrow,) = parse_narrow(iter([batch]), "g", "T")
     (left_out,) = parse_unreadable(iter([wide]), "g")
 
     rows.validate(full=True)
@@ -154,7 +155,10 @@ def test_a_batch_becomes_rows_counts_and_a_remainder() -> None:
     ]
     assert {str(row["day"]) for row in rows.to_pylist()} == {"1970-01-02"}
     assert [row["data"] for row in rows.to_pylist()] == [['{"n": 1}'], ['{"n": 2}'] * 2]
-    assert counts == [(2, 10, 3, 2, len(good[0]) + len(good[1]) + 1)]
+    checksums = rows.column("checksum").to_pylist()
+    spans = {"1970-01-02": (2, sum(checksums) % MODULUS)}
+    assert counts == [(2, 10, 3, 2, len(good[0]) + len(good[1]) + 1, spans)]
+    assert len(set(checksums)) == 2
     assert narrow.to_pylist() == [
         {name: row[name] for name in narrow.schema.names} for row in rows.to_pylist()
     ]
@@ -167,7 +171,7 @@ def test_a_batch_becomes_rows_counts_and_a_remainder() -> None:
 def test_a_batch_of_nothing_but_unreadable_records_is_empty() -> None:
     """Arrow gets columns of the right types without a single value."""
     columns = {"partition": pa.array([0], pa.int32()), "offset": [0], "value": pa.array([b""], pa.binary())}
-    (rows,) = parse_rows(iter([pa.RecordBatch.from_pydict(columns)]), "g", lambda _: None)
+    (rows,) = parse_rows(iter([pa.RecordBatch.from_pydict(columns)]), "g", "T", lambda _: None)
 
     rows.validate(full=True)
     assert rows.num_rows == 0
