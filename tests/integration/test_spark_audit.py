@@ -198,6 +198,7 @@ async def test_every_planted_fault_is_found(
     assert {initial_table(2).stream_for(key.encode()) for key in silent} == {0}
     assert {initial_table(2).stream_for(key.encode()) for key in slow} == {1}
     await pipeline.send([fragment(key, 1_700_000_000_000 - 36 * MINUTE) for key in (*silent, *slow)])
+    await pipeline.send([fragment("quiet7", 1_700_000_000_000, end=True)])
     await pipeline.send(
         [fragment(f"k{n % 8}", 1_700_000_000_000 + n, data=n, end=n >= 24) for n in range(32)]
     )
@@ -216,7 +217,7 @@ async def test_every_planted_fault_is_found(
         # a sound delivery: the epoch depends on who closed the session
         ("k7", [_with(honest["k7"], epoch=9)]),
         *((session.key, [value]) for session, value in sessions if session.key == "astray"),
-        ("still0", [honest["still0"]]),
+        *((key, [honest[key]]) for key in ("still0", "quiet7")),
     ]
     await pipeline.deliver([(key.encode(), value) for key, values in planted for value in values])
     await pipeline.commit(positions, silent_to={1: 0})

@@ -50,9 +50,7 @@ def judge_reports(spark: SparkSession, request: RunRequest) -> JudgedReports:
     if published is None:
         return JudgedReports([], [], 0)
     if not {*NAMES, "start", *SUMS} <= set(published.columns):
-        return JudgedReports(
-            [], ["`reports/periods` has other columns: `baton run reports` makes it anew"], 0
-        )
+        return JudgedReports([], ["`reports/periods` has other columns; `baton run reports` adds them"], 0)
     start = f.unix_millis("start").alias("start_ms")
     rows = published.select(*NAMES, start, *SUMS).collect()
     by_report: dict[str, list[Any]] = {}

@@ -50,7 +50,7 @@ class Audited(Store):
         """The numbers of what is stored now."""
         assert self.head is not None
         topic = [(msgspec.json.decode(value)["key"].encode(), value) for value in self.sessions]
-        one = World(logs=[self.log], topic=topic, start=start)
+        one = World(logs=[list(self.log)], topic=topic, start=start)
         one.position, one.silent_to = self.head.position, self.head.silent_to
         return one.audit()[0]
 
