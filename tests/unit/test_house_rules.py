@@ -181,6 +181,24 @@ def test_names_say_what_a_class_is(path: Path) -> None:
     assert [name for name in classes if name.endswith(("Manager", "Helper", "Util", "Base", "Impl"))] == []
 
 
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_calls_that_may_fail_are_awaited_by_together(path: Path) -> None:
+    """A plain `asyncio.gather` raises a failure in place of its caller's cancellation, which is then lost."""
+    gathered = [
+        node
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("gather")
+    ]
+
+    assert [
+        node.lineno
+        for node in gathered
+        if not any(
+            one.arg == "return_exceptions" and ast.unparse(one.value) == "True" for one in node.keywords
+        )
+    ] == []
+
+
 @pytest.mark.parametrize("path", SHARED, ids=name_of)
 def test_shared_files_have_at_least_two_users(path: Path) -> None:
     """A file with one user lives with that user, except where only `shared` may do what it does."""

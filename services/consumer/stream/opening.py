@@ -18,6 +18,7 @@ from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.first_opening import start_of_group
 from shared.errors import Conflict, InvalidInput, KafkaUnavailable, StaleEpoch, Unavailable
 from shared.model.head import Head
+from shared.together import both
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class Opening:
 
     async def close(self) -> None:
         """Ends both clients; never raises, never hangs."""
-        await asyncio.gather(self.reader.close(), self.sink.close())
+        await both(self.reader.close(), self.sink.close())
 
     async def _bounds_and_head(self) -> tuple[tuple[int, int], Head]:
         """Requests both at once, to save a round trip.
