@@ -23,7 +23,7 @@ async def together(calls: Iterable[Awaitable[T]]) -> list[T]:
         if tasks:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         return [task.result() for task in tasks if task.done()]
-    except BaseException:
+    except (Exception, asyncio.CancelledError):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

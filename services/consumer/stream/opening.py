@@ -92,10 +92,10 @@ class Opening:
         if self._aimed is not None:
             if core is not None and core.reads_from == self._aimed.reads_from:
                 # the donor has read up to there, so the log reaches it; if not, the reader reports that
-                bounds = self._aimed.log_start, core.position
+                bounds = self._aimed.log_start, core.known_end
             else:
                 bounds = await self._replace_reader()
-        if core is None or core.position > bounds[1]:
+        if core is None or core.known_end > bounds[1]:
             # of what a hint had read beyond the log's end, nothing was committed if the head is within it
             self.is_warm = False
             core = await self._from_checkpoint(head)
@@ -132,7 +132,7 @@ class Opening:
         finally:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)  # marks its exception as retrieved
-        if bounds[1] < head.position:
+        if bounds[1] < head.known_end:
             bounds = await self.reader.bounds()
         return bounds, head
 

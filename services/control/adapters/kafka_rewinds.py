@@ -142,8 +142,8 @@ class KafkaRewinds:
 
     async def _state(self, log: Partition, head: Head | None, first: int, end: int) -> LogState:
         first_a = last_a = None
-        if head is not None and head.position > 0:
+        if head is not None and head.known_end > 0:
             first_a = await append_time(self._cluster, log, first, end)
-            if first < head.position <= end:
-                last_a = await append_time(self._cluster, log, head.position - 1, head.position)
+            if first < head.known_end <= end:
+                last_a = await append_time(self._cluster, log, head.known_end - 1, head.known_end)
         return log_state(head, end, first_a, last_a)

@@ -48,9 +48,11 @@ def loaded(head: Head, records: list[tuple[int, bytes]]) -> dict[str, Any]:
 
 
 def written_earlier(state: dict[str, Any], records: int) -> dict[str, Any]:
-    """The state after that many checkpoint records of that version, which lack a head's `oldest`."""
+    """The state after that many checkpoint records of that version, which lack two fields of a head."""
     written, whole = state["writer"]
-    return state | {"writer": (written - records * len(msgspec.msgpack.encode({"oldest": 0})[1:]), whole)}
+    return state | {
+        "writer": (written - records * len(msgspec.msgpack.encode({"oldest": 0, "closing": -1})[1:]), whole)
+    }
 
 
 def test_a_stream_arrives_from_a_member_of_an_earlier_version() -> None:

@@ -74,3 +74,14 @@ async def test_a_cancellation_beside_a_failure_is_not_lost(turns: int) -> None:
 
     assert done
     assert asking.cancelled()
+
+
+async def test_a_caller_that_is_dropped_waits_for_nothing() -> None:
+    """A coroutine that nobody runs any more is closed, and must not wait then."""
+    call = Call()
+    dropped = together([call()])
+    dropped.send(None)
+
+    dropped.close()
+
+    call.answer.set_result(1)
