@@ -6,7 +6,10 @@ import asyncio
 from typing import Any
 
 from services.queue.kafka.items import KafkaItemLog
+from shared.kafka.cluster import Cluster
+from shared.kafka.fetcher import Fetcher
 from shared.kafka.reading import Reading
+from tests.fakes.kafka import FakeKafka
 from tests.fakes.virtual_time import virtual_time
 
 
@@ -46,3 +49,36 @@ async def test_items_are_read_again_after_a_refusal() -> None:
     assert isinstance(first.exception(), ExceptionGroup)
     assert not again.done()
     again.cancel()
+
+
+@virtual_time
+async def test_another_topic_of_the_same_name_gives_nothing_until_the_queue_is_sought_back() -> None:
+    """It is as long as the one before, so its offsets show nothing: its id does."""
+    kafka = FakeKafka()
+    nothing: Any = None
+    kafka.create("queue.q").append(*[b"old"] * 5)
+    async with Cluster("fake:1", kafka.connect) as cluster:
+        fetcher = Fetcher(cluster)
+        log = KafkaItemLog(cluster, fetcher, nothing, topic="queue.q", group="g", partitions=1)
+        await log.check([3])
+        await log.check([4])
+        found = [log.fault]
+        kafka.create("queue.q").append(*[b"new"] * 9)
+        await cluster.refresh({"queue.q"})
+        log.follow([4])
+        for _ in range(2):
+            await log.check([4])
+            found.append(log.fault)
+        log.follow([0])
+        await log.check([0])
+        found.append(log.fault)
+        await log.check([2])
+        found.append(log.fault)
+        log.close()
+        await fetcher.close()
+
+    other = (
+        "the topic queue.q was made anew or shortened (it is another topic of the same name): "
+        "seek the queue back"
+    )
+    assert found == ["", other, other, "", ""]
