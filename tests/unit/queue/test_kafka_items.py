@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
+import pytest
+
 from services.queue.kafka.items import KafkaItemLog
+from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
 from shared.kafka.fetcher import Fetcher
 from shared.kafka.reading import Reading
@@ -46,9 +50,33 @@ async def test_items_are_read_again_after_a_refusal() -> None:
     await asyncio.wait({again}, timeout=10)
 
     assert first.done()
-    assert isinstance(first.exception(), ExceptionGroup)
+    assert isinstance(first.exception(), KafkaUnavailable)
     assert not again.done()
     again.cancel()
+
+
+@pytest.mark.parametrize("turns", range(5))
+@virtual_time
+async def test_a_queue_can_be_closed_while_a_reading_fails(turns: int) -> None:
+    """In the same turn of the loop or some turns later: whoever reads again after a failure must end."""
+    nothing: Any = NoCluster()
+    fetcher: Any = OneReading()
+    log = KafkaItemLog(nothing, fetcher, nothing, topic="queue.q", group="g", partitions=1)
+
+    async def read_again_and_again() -> None:
+        while True:
+            with contextlib.suppress(KafkaUnavailable):
+                await log.run(lambda: None)
+
+    reading = asyncio.create_task(read_again_and_again())
+    await asyncio.sleep(1)
+    fetcher.reading.fail("a right is missing")
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    reading.cancel()
+    await asyncio.wait({reading}, timeout=10)
+
+    assert reading.cancelled()
 
 
 @virtual_time
