@@ -280,8 +280,7 @@ FAULTS = (
         file=f"{CONSUMER}/core/commits/stream.py",
         text="            closing=self.last_record.closing_behind(state.position),\n",
         instead="",
-        kinds=("regrow_log", "burst"),
-        seeds=5000,
+        kinds=("regrow_in_parts",),
     ),
     PlantedFault(
         name="the log recognized by no more than its length",

@@ -101,20 +101,26 @@ def test_a_run_can_be_read() -> None:
 
 
 def test_a_run_that_never_ends_is_reported_by_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the runs behind it are made all the same: one that cannot even be ended must not end them all."""
+    """And so is one that fails by itself. The runs behind them are made all the same: one that cannot even be
+    ended must not end them all.
+    """
 
-    async def spin(world: World, *_: object) -> list[str]:
+    async def spin(world: World, *course: object) -> list[str]:
         while world.seed == 7:  # noqa: ASYNC110 - what spins does not wait for anything
             await asyncio.sleep(0)
+        assert world.seed != 8 or not course, "of the schedule"
         return []
 
     monkeypatch.setattr(simulation, "_course", spin)
     monkeypatch.setattr(simulation, "_end", spin)
 
-    found = simulation.run_all(6, 9)
+    found = simulation.run_all(6, 10)
 
-    assert found.runs == 3
-    assert [(seed, wrong[0][:16]) for seed, wrong in found.wrong] == [(7, "no end in sight,")]
+    assert found.runs == 4
+    assert [(seed, wrong[0][:15]) for seed, wrong in found.wrong] == [
+        (7, "NoEnd('no end i"),
+        (8, "AssertionError("),
+    ]
 
 
 @pytest.mark.parametrize(("text", "seeds"), [("7", (0, 7)), ("7..9", (7, 9)), ("1000000", (0, 1_000_000))])
