@@ -3,6 +3,7 @@
 When a call fails and its caller is cancelled in the same turn of the loop, `asyncio.gather` raises the
 failure, and so does `asyncio.TaskGroup` before Python 3.13. The cancellation is lost: a caller that catches
 the failure and asks again never ends. `asyncio.wait` raises no failure, so the cancellation always arrives.
+Why: docs/adr/0051-await-calls-together.md.
 """
 
 from __future__ import annotations
