@@ -182,20 +182,17 @@ def test_names_say_what_a_class_is(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_calls_that_may_fail_are_awaited_by_together(path: Path) -> None:
-    """A plain `asyncio.gather` raises a failure in place of its caller's cancellation, which is then lost."""
-    gathered = [
-        node
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("gather")
-    ]
+def test_no_wait_can_lose_a_cancellation(path: Path) -> None:
+    """`asyncio.gather` raises a failure in its place, and before Python 3.12 `asyncio.wait_for` may return a
+    result instead: `together` and `asyncio.timeout` do not.
+    """
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
 
     assert [
         node.lineno
-        for node in gathered
-        if not any(
-            one.arg == "return_exceptions" and ast.unparse(one.value) == "True" for one in node.keywords
-        )
+        for node in calls
+        if ast.unparse(node.func) in ("asyncio.gather", "asyncio.wait_for")
+        and "return_exceptions=True" not in map(ast.unparse, node.keywords)
     ] == []
 
 
