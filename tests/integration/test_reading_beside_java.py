@@ -56,10 +56,11 @@ def compiler() -> str:
 
 
 @pytest.fixture
-async def java(kafka: str, namespace: str, compiler: str) -> AsyncIterator[Java]:
+async def java(kafka: str, namespace: str, compiler: str, rng: random.Random) -> AsyncIterator[Java]:
     """Kafka's own client, for a topic that is made for it."""
     topic = f"{namespace}.log"
-    await ensure_topics(kafka, [TopicSpec(name=topic, partitions=1)], 1)
+    times = {"message.timestamp.type": rng.choice(["CreateTime", "LogAppendTime"])}
+    await ensure_topics(kafka, [TopicSpec(name=topic, configs=times)], 1)
     path = class_path(jar_folder("kafka"), read_lock("kafka"))
     process = await asyncio.create_subprocess_exec(
         *(compiler, "-Xmx256m", "-cp", path, str(PROGRAM), kafka, topic),
@@ -94,7 +95,7 @@ class Java:
         await self.do(f"read {isolation} {start} {fetch_bytes} {at_once}")
         found: list[Row] = []
         async with asyncio.timeout(LONG_S):
-            while (words := (await self._out.readline()).decode().split())[0] != "end":
+            while (words := (await self._out.readline()).decode().split() or ["gone"])[0] != "end":
                 offset, time_ms, key, value, *headers = words
                 named = [(name, unhex(text)) for name, text in zip(headers[::2], headers[1::2], strict=True)]
                 found.append((int(offset), int(time_ms), unhex(key), unhex(value), named))
