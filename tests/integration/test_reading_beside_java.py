@@ -30,7 +30,7 @@ from shared.kafka.transactional import TransactionalWriter
 from shared.kafka.wire.records import CODECS
 
 PROGRAM = Path(__file__).with_name("KafkaClient.java")
-STEPS = 400
+STEPS = 200
 ODD_BYTES = (1, 61, 173, 1_000, 4_097, 65_536, 1_000_003)
 ISOLATIONS = ("read_uncommitted", "read_committed")
 LONG_S = 120.0
@@ -196,4 +196,4 @@ async def test_a_log_reads_as_in_java(java: Java, kafka: str, rng: random.Random
 
     print(f"{len(everything):,} records of Java's, {end:,} offsets, {compared:,} records compared")
     assert any(value is None for _, _, _, value, _ in everything)
-    assert compared > 5_000
+    assert compared > 4_000
