@@ -11,7 +11,7 @@ WORKERS ?= 3
 PARALLEL := -n $(WORKERS) --no-loadscope-reorder --durations=25
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-browser pictures pictures-beside agent lint types up down bench bench-spark bench-grid chaos chaos-cluster kill-matrix test-s3 soak simulate simulate-faults simulate-queues mirror fuzz mutate audit-deps sbom clean lock
+.PHONY: help install demo test test-browser pictures pictures-beside agent lint types up down bench bench-spark bench-grid chaos chaos-cluster kill-matrix test-s3 soak simulate simulate-faults simulate-queues mirror diff-reading fuzz mutate audit-deps sbom clean lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ simulate-faults: $(INSTALLED) ## Check that the simulation finds every planted f
 simulate-queues: $(INSTALLED) ## Simulate workers of a queue under every fault, SEEDS=n (or a..b) runs
 	@$(BIN)/python -m tests.queue_simulation $(or $(SEEDS),100000) $(ARGS)
 	@$(BIN)/python -m tests.queue_simulation.service $(or $(SEEDS),5000)
+
+diff-reading: $(INSTALLED) ## Read a log of every codec beside Kafka's Java consumer (needs a JDK); SEED= repeats
+	@$(if $(SEED),BATON_TEST_SEED=$(SEED)) $(BIN)/python -m pytest --soak -s tests/integration/test_reading_beside_java.py $(ARGS)
 
 fuzz: $(INSTALLED) ## Send SEEDS=n (or a..b) spoiled requests to the producer's door
 	@$(BIN)/python -m tests.fuzz $(or $(SEEDS),100000) $(ARGS)

@@ -5,7 +5,6 @@ Only groups of others are set: what a group of Baton knows hangs on its committe
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Mapping
 
 from cli.kafka.bounds import Bounds, bounds_of
@@ -16,6 +15,7 @@ from shared.kafka.access import Kafka
 from shared.kafka.catalog import list_all
 from shared.kafka.cluster import Cluster
 from shared.kafka.groups import KafkaGroup
+from shared.together import together
 
 
 async def read_offsets(kafka: Kafka, groups: Collection[str]) -> tuple[Offsets, Mapping[str, Bounds]]:
@@ -25,7 +25,7 @@ async def read_offsets(kafka: Kafka, groups: Collection[str]) -> tuple[Offsets, 
     KafkaUnavailable.
     """
     async with connected(kafka) as cluster:
-        committed = await asyncio.gather(*(KafkaGroup(cluster, group).all_committed() for group in groups))
+        committed = await together(KafkaGroup(cluster, group).all_committed() for group in groups)
         found = {
             group: {place: one.offset for place, one in of_group.items()}
             for group, of_group in zip(groups, committed, strict=True)
@@ -68,7 +68,7 @@ def is_of_baton(kafka_group: str) -> bool:
 
 async def _bounds(cluster: Cluster, topics: Collection[str]) -> dict[str, Bounds]:
     known = sorted(set(await list_all(cluster)) & set(topics))
-    found = await asyncio.gather(*(bounds_of(cluster, topic) for topic in known))
+    found = await together(bounds_of(cluster, topic) for topic in known)
     return dict(zip(known, found, strict=True))
 
 

@@ -27,6 +27,7 @@ from cli.stack.supervisor import ProcessSpec, Report, SupervisedProcess
 from shared.errors import NotFound
 from shared.kafka.access import KafkaAccess
 from shared.model.names import Names
+from shared.together import together
 
 
 class LocalStack:
@@ -167,7 +168,7 @@ class LocalStack:
         servers = [[p] for name in ("kafka", "zookeeper") if (p := self._processes.get(name))]
         # consumers first: to leave in order they need ZooKeeper and Kafka
         for step in (consumers, services, spark, *servers):
-            await asyncio.gather(*(process.stop() for process in step))
+            await together(process.stop() for process in step)
             for process in step:
                 self._report(process.spec.name, "stopped")
 
@@ -176,13 +177,7 @@ class LocalStack:
             await process.wait_ready()
             self._report(process.spec.name, f"is ready at {process.spec.address}")
 
-        # as tasks, so that the first failure ends the waits for the others
-        waiting = [asyncio.create_task(one(p), name=f"wait for {p.spec.name}") for p in processes]
-        try:
-            await asyncio.gather(*waiting)
-        finally:
-            for task in waiting:
-                task.cancel()
+        await together(one(process) for process in processes)
 
     def _launch(self, spec: ProcessSpec) -> SupervisedProcess:
         process = SupervisedProcess(spec, self._report, self._save)

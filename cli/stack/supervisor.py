@@ -141,7 +141,8 @@ class SupervisedProcess:
         self.send(number)
         self.send(signal.SIGCONT)  # a stopped process cannot react
         try:
-            await asyncio.wait_for(self._ended.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._ended.wait()
         except TimeoutError:
             self._report(self.spec.name, f"did not stop within {timeout_s:g} s, is killed")
             self.send(signal.SIGKILL)
@@ -164,7 +165,8 @@ class SupervisedProcess:
             self._report(self.spec.name, f"died ({self._last_exit}), starts again in {delay_s:g} s")
             self._changed()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), delay_s)
+                async with asyncio.timeout(delay_s):
+                    await self._stopping.wait()
 
     async def _run_once(self) -> int:
         # each time: somebody may clean up the logs of a running stack

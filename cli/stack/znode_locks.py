@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 
+from shared.together import together
 from shared.zookeeper.connection import ZooKeeper
 
 AT_ONCE = 100
@@ -22,10 +22,9 @@ async def change_acls(client: ZooKeeper, root: str, *, is_locked: bool) -> Count
         below: list[str] = []
         for start in range(0, len(level), AT_ONCE):
             some = level[start : start + AT_ONCE]
-            counts.update(await asyncio.gather(*(client.set_acl(path, is_locked=is_locked) for path in some)))
-            for path, children in zip(
-                some, await asyncio.gather(*(client.children(path) for path in some)), strict=True
-            ):
+            counts.update(await together(client.set_acl(path, is_locked=is_locked) for path in some))
+            found = await together(client.children(path) for path in some)
+            for path, children in zip(some, found, strict=True):
                 below += (f"{path}/{child}" for child in children)
         level = below
     return counts

@@ -135,20 +135,19 @@ class RecordBuffer:
             at = end
             _, length, _, _, crc, _, _ = _PREFIX.unpack_from(fetched.data, at)
             end += _LENGTH_FROM + length
+            # before any batch is skipped: a skipped marker still ends its producer's transaction
+            if self._is_committed:
+                while aborted_from and aborted_from[-1][1] <= batch.base_offset:
+                    aborting.add(aborted_from.pop()[0])
+            if batch.is_control_batch:
+                aborting.discard(batch.producer_id)
             if batch.next_offset <= self.position:
                 continue
             # by the processor: aiokafka computes it in software, which takes as long as decoding the records
             if crc32c(fetched.data[at + _CRC_FROM : end]) != crc:
                 raise CorruptRecordException(f"wrong checksum of the batch at {batch.base_offset}")
-            if self._is_committed:
-                while aborted_from and aborted_from[-1][1] <= batch.base_offset:
-                    aborting.add(aborted_from.pop()[0])
-            records: Iterable[Any] = batch
-            if batch.is_control_batch:
-                aborting.discard(batch.producer_id)  # a transaction ends with a control record
-                records = ()
-            elif batch.is_transactional and batch.producer_id in aborting:
-                records = ()
+            is_aborted = batch.is_transactional and batch.producer_id in aborting
+            records: Iterable[Any] = () if batch.is_control_batch or is_aborted else batch
             yield batch.next_offset, dropwhile(self._is_taken, records)
 
     def _is_taken(self, record: Any) -> bool:

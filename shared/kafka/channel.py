@@ -19,6 +19,7 @@ from aiokafka.errors import KafkaError
 from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
 from shared.kafka.connection import Connection
+from shared.together import together
 
 CONNECT_TIMEOUT_S = 5.0
 RENEW_AFTER = (0.85, 0.95)
@@ -88,7 +89,7 @@ class Channel:
         leaving = [live.connection for live in (*self._retired, self._live) if live is not None]
         self._retired.clear()
         self._live = None
-        await asyncio.gather(*(connection.leave() for connection in leaving))
+        await together(connection.leave() for connection in leaving)
 
     async def _connected(self) -> _Live:
         async with self._lock:

@@ -17,6 +17,7 @@ from shared.kafka.channel import Channel, Connect
 from shared.kafka.refusals import refusal
 from shared.kafka.security import Gate
 from shared.kafka.wire.metadata import Leader, Metadata, MetadataRequest, read_metadata
+from shared.together import together
 
 Lane = Literal["poll", "first", "load", "write", "write 2", "write 3", "write 4", "again", "ask"]
 """`poll`: the long poll for all that is read; `first`: first fetches, and those after a seek; `load`: ranges,
@@ -53,10 +54,12 @@ class Cluster:
         """Brokers that have not answered their last question; they are asked last."""
         self._is_doubtful = False
         """Whether a broker has not answered a request: others may lead its partitions by now."""
-        self._begun = 0
+        self._begun = self._ended = 0
+        """Numbers of the newest reading of the metadata, and of the newest one that was not cancelled."""
+        self._failure: KafkaUnavailable | None = None
+        """Of the newest reading that has ended."""
         self._unread: set[str] = set()
         """Topics that the next reading is for."""
-        self._must_be_whole = False
         self._lock = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -135,18 +138,22 @@ class Cluster:
     async def _read(self, topics: Iterable[str], *, is_whole: bool) -> None:
         """Reads the metadata of these topics, and (`is_whole`) of all others in use.
 
-        Callers at the same time share one request. New topics come one by one in large groups, and each would
-        read all others again.
+        Callers at the same time share one request, and its failure. New topics come one by one in large
+        groups, and each would read all others again.
         """
-        self._unread.update(topics)
-        self._must_be_whole |= is_whole
+        self._unread.update(topics, self._topics if is_whole else ())
         begun = self._begun
         async with self._lock:
-            if self._begun == begun:  # else another caller has begun and finished it since
+            if self._ended <= begun:  # else another caller has begun and ended one since
                 self._begun += 1
-                whole, self._must_be_whole = self._must_be_whole, False
-                await self._read_metadata(self._unread | (self._topics.keys() if whole else set()))
-                self._is_doubtful &= not whole
+                self._failure = None
+                try:
+                    await self._read_metadata(set(self._unread))
+                except KafkaUnavailable as error:
+                    self._failure = error
+                self._ended = self._begun
+            if self._failure is not None:
+                raise self._failure
 
     def write_lane(self, transactional_id: str) -> Lane:
         """The lane of this id's requests: always the same one, so that they keep their order."""
@@ -191,7 +198,7 @@ class Cluster:
         channels = list(self._channels.values())
         self._channels.clear()
         self._brokers.clear()
-        await asyncio.gather(*(channel.close() for channel in channels))
+        await together(channel.close() for channel in channels)
 
     async def _read_metadata(self, topics: Set[str]) -> None:
         metadata = read_metadata(await self._ask_any(MetadataRequest(sorted(topics))))
@@ -202,6 +209,7 @@ class Cluster:
         for topic in metadata.missing:  # deleted, or this broker has not heard of it yet
             self._topics.pop(topic, None)
         self._topics.update(metadata.topics)
+        self._is_doubtful &= not topics >= self._topics.keys()
 
     async def _ask_any(self, request: Any) -> Any:
         """The answer of the first broker that gives one: the known ones, then those of `bootstrap`."""

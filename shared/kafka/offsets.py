@@ -14,6 +14,7 @@ from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import MOVED, REQUEST_TIMEOUT_S, Cluster
 from shared.kafka.refusals import reason_of, refusal
 from shared.kafka.wire.metadata import Partition as Partition
+from shared.together import together
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -128,7 +129,7 @@ async def _ask_leaders_once(
     if orphan is not None:
         raise _Moved(f"{orphan[0]}/{orphan[1]} has no leader")
     found = {}
-    for answers in await asyncio.gather(*(ask(node, questions) for node, questions in by_node.items())):
+    for answers in await together(ask(node, questions) for node, questions in by_node.items()):
         for (topic, number), error, offset in answers:
             if error in MOVED:
                 raise _Moved(f"{topic}/{number} is refused", cause=reason_of(error))

@@ -47,10 +47,11 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
     (`ck` and `last` in JSON). `seq` grows by one with each commit of the stream, whoever its owner is.
 
     `appended`: append time (ms) of the record before the position, -1 if unknown; a log with another one
-    there is another log. `log`: number of the stream's log, 0 for the first (see `session_id`). `oldest`:
-    the lowest first offset of the sessions that are open, parked or not; -1 if none is, None if unknown.
-    `silent_to`: all sessions that silence had ended at this position are delivered; below `position` while
-    what it has ended since is committed in parts.
+    there is another log. `closing`: append time of the record at the position if it was folded in part, that
+    is, if only some of what it closes is delivered; -1 if not. `log`: number of the stream's log, 0 for the
+    first (see `session_id`). `oldest`: the lowest first offset of the sessions that are open, parked or not;
+    -1 if none is, None if unknown. `silent_to`: all sessions that silence had ended at this position are
+    delivered; below `position` while what it has ended since is committed in parts.
     Heads of versions that did not know one of these fields have its default.
     """
 
@@ -63,10 +64,21 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
     checkpoint_from: int = -1
     newest: int = -1
     appended: int = NOTHING
+    closing: int = NOTHING
     log: int = 0
     oldest: int | None = None
     silent_to: int = 0
     counts: Counts = Counts()
+
+    @property
+    def known_end(self) -> int:
+        """The offset after the newest record that it accounts for, wholly or in part: its log reaches it."""
+        return self.position + (self.closing != NOTHING)
+
+    @property
+    def known_appended(self) -> int:
+        """Append time (ms) of the record before `known_end`, -1 if unknown."""
+        return self.appended if self.closing == NOTHING else self.closing
 
     def metadata(self) -> str:
         """The head as JSON, for the metadata of the committed offset, which is the safe offset itself."""
@@ -85,6 +97,7 @@ class _Metadata(msgspec.Struct, kw_only=True, omit_defaults=True, rename=_KEYS |
     checkpoint_from: int
     newest: int
     appended: int = NOTHING
+    closing: int = NOTHING
     log: int = 0
     oldest: int | None = None
     silent_to: int = 0

@@ -276,6 +276,13 @@ FAULTS = (
         kinds=("regrow_log",),
     ),
     PlantedFault(
+        name="the record that is committed in parts forgotten",
+        file=f"{CONSUMER}/core/commits/stream.py",
+        text="            closing=self.last_record.closing_behind(state.position),\n",
+        instead="",
+        kinds=("regrow_in_parts",),
+    ),
+    PlantedFault(
         name="the log recognized by no more than its length",
         file=f"{CONSUMER}/core/commits/last_record.py",
         text="        return min(position, self.offset) if self.offset >= 0 else position\n",

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from shared.model.head import Head
 from shared.model.sessions import session_id
 from tests.reference import fold_eagerly
 from tests.simulation.world import GROUP, World
@@ -26,14 +27,17 @@ class RegrownLogs:
     def __init__(self, world: World, rng: random.Random, fragment: Callable[[], dict[str, Any]]) -> None:
         self._world, self._rng, self._fragment = world, rng, fragment
 
-    def regrow(self) -> None:
-        """A log loses its end, and more is written than was lost before anyone looks."""
+    def regrow(self, place: tuple[int, int] | None = None) -> None:
+        """A log loses its end, and more is written than was lost before anyone looks.
+
+        `place`: which log, and from which offset on.
+        """
         world, rng = self._world, self._rng
-        stream = rng.randrange(world.streams)
+        stream = rng.randrange(world.streams) if place is None else place[0]
         stored = world.broker.stored(stream)
         if not stored.log or len(world.regrown) == MOST_LOSSES:
             return
-        keep, end = rng.randrange(len(stored.log)), stored.end
+        keep, end = rng.randrange(len(stored.log)) if place is None else place[1], stored.end
         world.trace.note("", "log loses its end", stream, f"from {keep} of {end}")
         number = stored.head.log if stored.head is not None else stored.first_record
         world.regrown.append((stream, number, list(stored.log)))
@@ -42,6 +46,21 @@ class RegrownLogs:
         world.broker.lose_end(stream, keep)
         for _ in range(end - keep + rng.randint(1, 5)):
             world.append(stream, self._fragment(), at_ms)
+
+    def find_parts(self, heads: Mapping[int, Head]) -> tuple[int, int] | None:
+        """A stream and its position, at a marker, if a commit since these heads has not passed the marker."""
+        for stream, before in heads.items():
+            stored = self._world.broker.stored(stream)
+            at = before.position - stored.first
+            if (
+                stored.head is not None
+                and stored.head.seq > before.seq
+                and stored.head.position == before.position
+                and 0 <= at < len(stored.log)
+                and stored.log[at].key is None
+            ):
+                return stream, before.position
+        return None
 
     def start_over(self) -> None:
         """The operator looks: if streams are in state `rewind`, stops all members and starts them over."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shared.model.head import Head
 from tests.simulation.large_streams import MAX_BODY_BYTES, LargeStreams, are_drawn
 from tests.simulation.process import Process
 from tests.simulation.regrown_logs import RegrownLogs
@@ -312,6 +313,22 @@ class Schedule(Standstills):
             return
         self.regrown_logs.regrow()
         self._later(self.rng.uniform(0.5, 6.0), self.regrown_logs.start_over)
+
+    def regrow_in_parts(self) -> None:
+        """The same from a marker on, while what the marker closes is committed in parts."""
+        self.burst()
+        self._await_parts({})
+
+    def _await_parts(self, heads: Mapping[int, Head]) -> None:
+        if self.world.lost or self.world.loop.now_s > self.faulty_s:
+            return
+        if (found := self.regrown_logs.find_parts(heads)) is not None:
+            self.regrown_logs.regrow(found)
+            self._later(self.rng.uniform(0.5, 6.0), self.regrown_logs.start_over)
+            return
+        stored = map(self.world.broker.stored, range(self.world.streams))
+        present = {n: one.head for n, one in enumerate(stored) if one.head is not None}
+        self._later(0.001, lambda: self._await_parts(present))
 
     # and their ends
 

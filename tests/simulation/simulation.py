@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from services.consumer.core import slices
@@ -66,9 +67,11 @@ def run(seed: int, kinds: Sequence[str] = (), *, listen: bool = False) -> Run:
     ):
         try:
             wrong = world.loop.run(_course(world, Schedule(world, rng, kinds)))
-        except NoEnd as error:
-            world.loop.run(_end(world))
-            return Run(seed, [str(error)], world.trace, world.loop.now_s)
+        except Exception as error:  # also a fault of ours: the seed that shows it is what helps
+            why = [repr(error), traceback.format_exc()]
+            with suppress(NoEnd):  # a task that never ends may not be ended either
+                world.loop.run(_end(world))
+            return Run(seed, why, world.trace, world.loop.now_s)
         gc.collect()  # unretrieved failures surface now and not during another run
         wrong += world.loop.unhandled
     return Run(seed, wrong, world.trace, world.loop.now_s)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests.simulation import simulation
 from tests.simulation.__main__ import parse_seeds, print_trace, run_spread
 from tests.simulation.replays import digests
 from tests.simulation.simulation import Tally, run
+from tests.simulation.world import World
 
 SEEDS = 1000
 ROOT = Path(__file__).parents[2]
@@ -95,6 +98,29 @@ def test_a_run_can_be_read() -> None:
         assert [line for line in lines if what in line] != []
     times = [float(line.split()[0]) for line in lines]
     assert times == sorted(times)
+
+
+def test_a_run_that_never_ends_is_reported_by_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And so is one that fails by itself. The runs behind them are made all the same: one that cannot even be
+    ended must not end them all.
+    """
+
+    async def spin(world: World, *course: object) -> list[str]:
+        while world.seed == 7:  # noqa: ASYNC110 - what spins does not wait for anything
+            await asyncio.sleep(0)
+        assert world.seed != 8 or not course, "of the schedule"
+        return []
+
+    monkeypatch.setattr(simulation, "_course", spin)
+    monkeypatch.setattr(simulation, "_end", spin)
+
+    found = simulation.run_all(6, 10)
+
+    assert found.runs == 4
+    assert [(seed, wrong[0][:15]) for seed, wrong in found.wrong] == [
+        (7, "NoEnd('no end i"),
+        (8, "AssertionError("),
+    ]
 
 
 @pytest.mark.parametrize(("text", "seeds"), [("7", (0, 7)), ("7..9", (7, 9)), ("1000000", (0, 1_000_000))])

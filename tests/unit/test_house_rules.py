@@ -211,6 +211,23 @@ def test_names_say_what_a_class_is() -> None:
     assert offenders(SOURCES, vague) == {}
 
 
+def test_no_wait_can_lose_a_cancellation() -> None:
+    """`asyncio.gather` raises a failure in its place, and before Python 3.12 `asyncio.wait_for` may return a
+    result instead: `together` and `asyncio.timeout` do not.
+    """
+
+    def losing(path: Path) -> Iterable[str]:
+        for node in ast.walk(tree_of(path)):
+            if (
+                isinstance(node, ast.Call)
+                and ast.unparse(node.func) in ("asyncio.gather", "asyncio.wait_for")
+                and "return_exceptions=True" not in map(ast.unparse, node.keywords)
+            ):
+                yield f"line {node.lineno}"
+
+    assert offenders(SOURCES, losing) == {}
+
+
 def test_shared_files_have_at_least_two_users() -> None:
     """A file with one user lives with that user, except where only `shared` may do what it does."""
 

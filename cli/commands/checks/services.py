@@ -6,7 +6,6 @@ whose time lies ahead of Kafka's clock is not believed.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
@@ -16,6 +15,7 @@ from cli.commands.checks.findings import Finding, ok, unknown, wrong
 from cli.http.client import BatonClient, connect
 from cli.http.control import connect_to_control
 from shared.errors import BatonError
+from shared.together import together
 
 MOST_SKEW_S = 2.0
 STALE_MS = 10_000
@@ -37,7 +37,7 @@ async def check_control(url: str) -> list[Finding]:
     others = [row for row in members["members"] if row["answers"]] + producers["producers"]
     if not producers["producers"]:
         findings.append(wrong("producers", "there are none, so nobody accepts fragments", "start a producer"))
-    return findings + list(await asyncio.gather(*map(_check_clock, others)))
+    return findings + await together(map(_check_clock, others))
 
 
 async def check_queues(url: str) -> list[Finding]:

@@ -13,6 +13,7 @@ from cli.terminal.output import counted
 from shared.errors import InvalidInput, ZooKeeperRefused
 from shared.model.group import parse_group_settings
 from shared.model.names import Names
+from shared.together import together
 from shared.zookeeper.access import AccessSource
 from shared.zookeeper.connection import ZooKeeper
 from shared.zookeeper.stream_table import TableUnreadable, read_table
@@ -26,7 +27,7 @@ NOT_SERVING = "not currently serving"
 async def check_servers(servers: str) -> list[Finding]:
     """A finding for each server of `host:port,…`, and one for their majority."""
     addresses = [server.strip() for server in servers.split(",")]
-    answers = await asyncio.gather(*map(_ask, addresses))
+    answers = await together(map(_ask, addresses))
     return judge_servers(dict(zip(addresses, answers, strict=True)))
 
 

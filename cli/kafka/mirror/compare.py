@@ -22,6 +22,7 @@ from shared.kafka.groups import KafkaGroup
 from shared.kafka.offsets import NONE, Partition, list_offsets
 from shared.kafka.ranges import read_range
 from shared.model.names import Names
+from shared.together import together
 
 SAME_SETTINGS = ("retention.ms", "retention.bytes", "cleanup.policy", "max.message.bytes")
 AT_ONCE = 8
@@ -133,7 +134,7 @@ async def compare(source: Cluster, target: Cluster, names: Names, *, sample: int
                 for n in bounds
             ]
 
-    for found in await asyncio.gather(*map(one, topics)):
+    for found in await together(map(one, topics)):
         rows += found
     return rows
 

@@ -6,7 +6,6 @@ only for a group that is to follow.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
 
@@ -34,6 +33,7 @@ from shared.kafka.ranges import read_range
 from shared.kafka.topics import MIN_INSYNC
 from shared.model.names import Names
 from shared.model.start import GroupStart
+from shared.together import together
 from shared.zookeeper.group_chain import read_start
 from shared.zookeeper.stream_table import read_table
 from shared.zookeeper.znodes import Create, Operation, Znodes
@@ -127,7 +127,7 @@ async def _groups(znodes: Znodes, names: Names) -> dict[str, GroupStart | None]:
     if await znodes.get(names.groups, awaits_creation=False) is None:
         return {}
     found = await znodes.children(names.groups)
-    starts = await asyncio.gather(*(read_start(znodes, names, group) for group in found))
+    starts = await together(read_start(znodes, names, group) for group in found)
     return dict(zip(found, starts, strict=True))
 
 

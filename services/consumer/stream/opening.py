@@ -18,6 +18,7 @@ from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.first_opening import start_of_group
 from shared.errors import Conflict, InvalidInput, KafkaUnavailable, StaleEpoch, Unavailable
 from shared.model.head import Head
+from shared.together import both
 
 logger = logging.getLogger(__name__)
 
@@ -91,10 +92,10 @@ class Opening:
         if self._aimed is not None:
             if core is not None and core.reads_from == self._aimed.reads_from:
                 # the donor has read up to there, so the log reaches it; if not, the reader reports that
-                bounds = self._aimed.log_start, core.position
+                bounds = self._aimed.log_start, core.known_end
             else:
                 bounds = await self._replace_reader()
-        if core is None or core.position > bounds[1]:
+        if core is None or core.known_end > bounds[1]:
             # of what a hint had read beyond the log's end, nothing was committed if the head is within it
             self.is_warm = False
             core = await self._from_checkpoint(head)
@@ -111,7 +112,7 @@ class Opening:
 
     async def close(self) -> None:
         """Ends both clients; never raises, never hangs."""
-        await asyncio.gather(self.reader.close(), self.sink.close())
+        await both(self.reader.close(), self.sink.close())
 
     async def _bounds_and_head(self) -> tuple[tuple[int, int], Head]:
         """Requests both at once, to save a round trip.
@@ -131,7 +132,7 @@ class Opening:
         finally:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)  # marks its exception as retrieved
-        if bounds[1] < head.position:
+        if bounds[1] < head.known_end:
             bounds = await self.reader.bounds()
         return bounds, head
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from services.consumer.ports import FragmentReader, SessionSink, StreamLog
 from shared.errors import BatonError
+from shared.together import both
 
 KEEP_S = 30.0
 """As long as the hint store keeps the hint that the clients were connected for."""
@@ -104,7 +105,7 @@ class WarmClientPool:
 
 async def _connect(warm: WarmClients) -> None:
     # `prepare`, not `open`: the donor still owns the stream, and must not be fenced
-    (warm.log_start, _), _ = await asyncio.gather(warm.reader.bounds(), warm.sink.prepare())
+    (warm.log_start, _), _ = await both(warm.reader.bounds(), warm.sink.prepare())
 
 
 def _is_ready(task: asyncio.Task[None]) -> bool:
@@ -115,4 +116,4 @@ async def _end(pending: _Pending) -> None:
     pending.task.cancel()
     with contextlib.suppress(BatonError, asyncio.CancelledError):
         await pending.task
-    await asyncio.gather(pending.warm.reader.close(), pending.warm.sink.close())
+    await both(pending.warm.reader.close(), pending.warm.sink.close())

@@ -191,7 +191,7 @@ class StreamWorker:
         self._claimed = replace(self._claimed, hints=(), ask=None, is_new=False)
         if start == "rewind":
             self.opened.set()
-            raise LogLost(f"the log ends below position {core.head.position}")
+            raise LogLost(f"the log ends below position {core.head.known_end}")
         if start == "cut":
             logger.warning("retention cut the log", extra={"stream": self.stream, "cut": core.cut})
         if opening.reads_from != core.reads_from:

@@ -6,7 +6,6 @@ as it is registered.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from typing import TypeVar
@@ -16,6 +15,7 @@ import msgspec
 from services.control.adapters.kept_connections import Ask
 from services.control.core.observed import Answers, MemberStatus, Plan
 from shared.model.cluster import MemberNode
+from shared.together import together
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -31,8 +31,8 @@ class HttpMembers:
     async def read(self, members: Mapping[tuple[str, str], MemberNode]) -> Answers:
         """The statuses of the members (by group and id), and a plan per group."""
         names = list(members)
-        answers = await asyncio.gather(
-            *(answer_of(self._ask, f"{members[name].address}/status", MemberStatus) for name in names)
+        answers = await together(
+            answer_of(self._ask, f"{members[name].address}/status", MemberStatus) for name in names
         )
         self._statuses = {name: status for name, status in self._statuses.items() if name in members}
         silent = set()
@@ -53,8 +53,8 @@ class HttpMembers:
         for group, member in sorted(members):
             if members[group, member].state == "active":
                 chosen.setdefault(group, member)
-        plans = await asyncio.gather(
-            *(answer_of(self._ask, f"{members[name].address}/plan", Plan) for name in chosen.items())
+        plans = await together(
+            answer_of(self._ask, f"{members[name].address}/plan", Plan) for name in chosen.items()
         )
         return {
             group: (member, plan)

@@ -6,7 +6,6 @@ address is asked once. A private port is asked if there is one.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
 import msgspec
@@ -15,6 +14,7 @@ from services.control.adapters.http_members import answer_of
 from services.control.adapters.kept_connections import Ask
 from services.control.core.producer_rates import ProducerCounts
 from shared.model.cluster import ProducerNode
+from shared.together import together
 
 
 class _Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,9 +33,7 @@ class HttpProducers:
         """What each of the producers that answer has counted, by id."""
         at = {name: node.private_address or node.address for name, node in producers.items()}
         addresses = sorted(set(at.values()))
-        answers = await asyncio.gather(
-            *(answer_of(self._ask, f"{address}/status", _Status) for address in addresses)
-        )
+        answers = await together(answer_of(self._ask, f"{address}/status", _Status) for address in addresses)
         return {
             counts.id: counts
             for address, answer in zip(addresses, answers, strict=True)

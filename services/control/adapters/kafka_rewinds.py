@@ -18,6 +18,7 @@ from shared.kafka.offsets import EARLIEST, LATEST, NONE, Partition, list_offsets
 from shared.model.head import Head
 from shared.model.names import Names
 from shared.model.start import Cut
+from shared.together import together
 
 READ_S = 20.0
 FORGOTTEN = "Kafka has forgotten its committed offset; start a member, which finds it again"
@@ -87,11 +88,9 @@ class KafkaRewinds:
         places = {stream: (self._names.fragments(stream), 0) for stream, at in starts.items() if at > 0}
         try:
             async with asyncio.timeout(READ_S):
-                found = await asyncio.gather(
-                    *(
-                        append_time(self._cluster, log, starts[stream] - 1, starts[stream])
-                        for stream, log in places.items()
-                    )
+                found = await together(
+                    append_time(self._cluster, log, starts[stream] - 1, starts[stream])
+                    for stream, log in places.items()
                 )
         except TimeoutError:
             raise KafkaUnavailable(f"the logs could not be read within {READ_S:g} s") from None
@@ -114,8 +113,8 @@ class KafkaRewinds:
         first = await list_offsets(self._cluster, places, EARLIEST)
         end = await list_offsets(self._cluster, places, LATEST)
         at = await list_offsets(self._cluster, places, time_ms) if time_ms is not None else {}
-        states = await asyncio.gather(
-            *(self._state(log, heads.heads.get(n), first[log], end[log]) for n, log in logs.items())
+        states = await together(
+            self._state(log, heads.heads.get(n), first[log], end[log]) for n, log in logs.items()
         )
         return {
             stream: StreamFacts(
@@ -143,8 +142,8 @@ class KafkaRewinds:
 
     async def _state(self, log: Partition, head: Head | None, first: int, end: int) -> LogState:
         first_a = last_a = None
-        if head is not None and head.position > 0:
+        if head is not None and head.known_end > 0:
             first_a = await append_time(self._cluster, log, first, end)
-            if first < head.position <= end:
-                last_a = await append_time(self._cluster, log, head.position - 1, head.position)
+            if first < head.known_end <= end:
+                last_a = await append_time(self._cluster, log, head.known_end - 1, head.known_end)
         return log_state(head, end, first_a, last_a)

@@ -6,7 +6,6 @@ one before. Used by `spark_runner.py`.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import logging
@@ -19,6 +18,7 @@ import msgspec
 
 from services.control.adapters.process_group import ProcessGroup
 from services.control.spark.driver.folder import DRIVERS, DriverFolder
+from shared.together import together
 
 KEPT_WARM: Final = 1
 """How many drivers may wait at a time: each keeps a JVM in memory."""
@@ -101,7 +101,7 @@ class SparkDrivers:
         """Ends all drivers in less than 2 s."""
         # a driver that is ending may have removed its folder already: `_started` still knows it
         living = {driver: self._processes(driver) for driver in self._all()} | self._started
-        await asyncio.gather(*(processes.end() for processes in living.values() if processes))
+        await together(processes.end() for processes in living.values() if processes)
         for driver in living:
             self.remove(driver)
         # a driver that has removed its own folder may still be running

@@ -38,6 +38,7 @@ from services.control.core.runs import (
     decide,
 )
 from shared.errors import SparkUnavailable
+from shared.together import together
 
 POLL_S = 0.2
 FORGET_EVERY_MS = 60_000
@@ -163,7 +164,7 @@ class SparkRunner:
 
     async def step(self) -> None:
         """Looks at every run that has not ended, and takes its next step."""
-        await asyncio.gather(*(self._look_after(watched) for watched in list(self._watched.values())))
+        await together(self._look_after(watched) for watched in list(self._watched.values()))
         if self._now_ms() >= self._forget_at_ms:
             self._forget_at_ms = self._now_ms() + FORGET_EVERY_MS
             self.forget_old()
@@ -173,7 +174,7 @@ class SparkRunner:
     async def stop(self) -> None:
         """Ends every run under way, and the drivers that wait, in less than 2 s."""
         why = "control was stopped"
-        await asyncio.gather(*(self._cancel(run_id, why) for run_id in list(self._watched)))
+        await together(self._cancel(run_id, why) for run_id in list(self._watched))
         await self._drivers.end_all()
 
     def forget_old(self) -> None:

@@ -31,6 +31,7 @@ from shared.model.group import parse_group_settings
 from shared.model.names import Names
 from shared.model.routing import StreamTable, parse_table
 from shared.model.start import parse_aliases, parse_start
+from shared.together import both, together
 from shared.zookeeper.unreadable import UnreadableZnodes
 from shared.zookeeper.znodes import Znodes
 
@@ -104,10 +105,9 @@ class ZooKeeperCluster:
 
     async def _read_view(self, group: str, count: int) -> View:
         names = self._names
-        members, claims, nodes = await asyncio.gather(
+        members, (claims, nodes) = await both(
             self._named(names.members(group), lambda m: names.member(group, m), MemberNode),
-            self._claims(group, count),
-            self._nodes(group, count),
+            both(self._claims(group, count), self._nodes(group, count)),
         )
         pins = await self._tree.value(names.pins(group), parse_pins)
         pause = await self._tree.value(names.pause(group), _pause_of, unreadable=UNREADABLE_PAUSE)
@@ -132,7 +132,7 @@ class ZooKeeperCluster:
         decode = msgspec.json.Decoder(kind).decode
         ordered = sorted(keys)
         reads = (self._tree.value(path_of(key), decode, unreadable, is_listed=True) for key in ordered)
-        values = await asyncio.gather(*reads)
+        values = await together(reads)
         return {key: value for key, value in zip(ordered, values, strict=True) if value is not None}
 
 

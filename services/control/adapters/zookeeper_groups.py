@@ -7,14 +7,13 @@ from before it was found to be in no use: of the two, only one succeeds.
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 
 from services.control.core.groups import GroupChanged, GroupState, check_deletion
 from shared.model.group import GroupSettings
 from shared.model.names import Names
 from shared.model.start import GroupStart, parse_aliases
+from shared.together import both, together
 from shared.zookeeper.group_chain import read_start
 from shared.zookeeper.znodes import Check, Create, Delete, Operation, Set, Znode, Znodes
 
@@ -68,18 +67,18 @@ class ZooKeeperGroups:
     async def delete(self, group: str) -> None:
         """Deletes the group's znodes. Raises GroupInUse, GroupChanged, ZooKeeperUnavailable."""
         names, znodes = self._names, self._znodes
-        there, aliases = await asyncio.gather(znodes.get(names.group(group)), znodes.get(names.aliases))
+        there, aliases = await both(znodes.get(names.group(group)), znodes.get(names.aliases))
         if there is None:
             raise GroupChanged(f"there is no group {group!r} any more")
         check_deletion(await self._state(group, aliases))
         streams = await znodes.children(names.streams(group))
         single = [names.pins(group), names.pause(group), names.start(group)]
-        found = await asyncio.gather(*(znodes.get(path, awaits_creation=False) for path in single))
+        found = await together(znodes.get(path, awaits_creation=False) for path in single)
         # one that is missing needs no deletion
         parts = [path for path, znode in zip(single, found, strict=True) if znode is not None]
         parts += [f"{names.streams(group)}/{name}" for name in streams]
         parents = (names.members(group), names.claims(group), names.streams(group))
-        found = await asyncio.gather(*(znodes.get(path, awaits_creation=False) for path in parents))
+        found = await together(znodes.get(path, awaits_creation=False) for path in parents)
         parts += [path for path, znode in zip(parents, found, strict=True) if znode is not None]
         operations: list[Operation] = [Delete(path) for path in parts]
         # with a member or a claim, the deletion of their parent fails
@@ -92,7 +91,7 @@ class ZooKeeperGroups:
     async def _state(self, group: str, aliases: Znode | None) -> GroupState:
         names, znodes = self._names, self._znodes
         others = await znodes.children(names.groups)
-        starts = await asyncio.gather(*(read_start(znodes, names, other) for other in others))
+        starts = await together(read_start(znodes, names, other) for other in others)
         return GroupState(
             group=group,
             members=await znodes.children(names.members(group)),

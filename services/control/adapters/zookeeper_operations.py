@@ -14,6 +14,7 @@ import msgspec
 from services.control.core.operations import Operation, OperationNode
 from shared.errors import ZooKeeperUnavailable
 from shared.model.names import Names
+from shared.together import together
 from shared.zookeeper.unreadable import UnreadableZnodes
 from shared.zookeeper.znodes import Znode, Znodes
 
@@ -38,7 +39,7 @@ class ZooKeeperOperations:
         """All stored operations that can be read, by id. Raises ZooKeeperUnavailable."""
         listed = await self._znodes.children(self._names.operations)
         self._ended = {name: node for name, node in self._ended.items() if name in set(listed)}
-        nodes = await asyncio.gather(*(self._read(name) for name in listed))
+        nodes = await together(self._read(name) for name in listed)
         found = {name: node for name, node in zip(listed, nodes, strict=True) if node is not None}
         self._ended = {name: node for name, node in found.items() if node.operation.has_ended}
         return found

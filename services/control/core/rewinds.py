@@ -217,15 +217,15 @@ def group_start(found: RewindForecast, logs: Mapping[int, int], appended: Mappin
 
 def log_state(head: Head | None, end: int, first_a: int | None, last_a: int | None) -> LogState:
     """What became of the log; `first_a`, `last_a`: append times (ms) of its first record, and of the record
-    before the head's position, None if there is none.
+    before the head's `known_end`, None if there is none.
 
     A log that was made anew holds only records that are younger than all that was committed.
     """
-    if head is None or head.position == 0:
+    if head is None or head.known_end == 0:
         return "same"
-    if end >= head.position and (last_a is None or head.appended in (-1, last_a)):
+    if end >= head.known_end and (last_a is None or head.known_appended in (-1, last_a)):
         return "same"
-    return "anew" if first_a is None or first_a > head.appended >= 0 else "cut"
+    return "anew" if first_a is None or first_a > head.known_appended >= 0 else "cut"
 
 
 def _wanted(stream: int, wish: RewindWish, facts: StreamFacts) -> int | Wanted:

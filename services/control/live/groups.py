@@ -38,6 +38,7 @@ from services.control.ports import GroupStore, RewindSource
 from shared.errors import InvalidInput, Unavailable
 from shared.model.names import Names, is_group_name
 from shared.model.start import MAX_CHAIN, GroupStart, reaching_cuts
+from shared.together import together
 
 
 class Groups:
@@ -174,7 +175,7 @@ class Groups:
         facts = await self._source.facts(wish.group, before, time_of_wish(wish.to))
         starts = [start_of(stream, wish, facts[stream]) for stream in range(cluster.count)]
         if not wish.alone:
-            await asyncio.gather(*(self._check_sessions(wish.group, one, facts) for one in starts))
+            await together(self._check_sessions(wish.group, one, facts) for one in starts)
         return plan_of(wish, settings, starts), facts
 
     async def _check_sessions(self, group: str, found: StreamStart, facts: Mapping[int, StreamFacts]) -> None:

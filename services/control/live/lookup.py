@@ -6,7 +6,6 @@ of them does not answer, the rest is still returned, with a sentence that says w
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -27,6 +26,7 @@ from services.control.ports import OwnerSource, RecordSource, SessionSource
 from shared.errors import NotFound, PeerUnavailable, Unavailable
 from shared.model.names import DEFAULT_GROUP
 from shared.model.routing import parse_table, slot_for
+from shared.together import both
 
 NO_TABLE = "the lake has no table of sessions yet; `baton run lake` makes it"
 
@@ -70,7 +70,7 @@ class LookUp:
         """
         group = self._view.named(group)
         slot, row = slot_for(key.encode()), self._stream_of(group, key)
-        (held, why), finished = await asyncio.gather(
+        (held, why), finished = await both(
             self._asked(
                 row, lambda member, address: self._owners.key(group, member, address, row.stream, key)
             ),

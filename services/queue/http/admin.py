@@ -28,6 +28,7 @@ from services.queue.worker.leasing import Leasing
 from services.queue.worker.queues import Queues
 from shared.errors import InvalidInput, NotFound, Unavailable
 from shared.model.fragments import FragmentRejected, parse_rfc3339
+from shared.together import together
 
 LIST_S = 1.0
 """So long a queue in the list may take; one that takes longer is listed without numbers."""
@@ -43,7 +44,7 @@ class QueueHandlers:
     async def list_queues(self) -> Response:
         """All queues; without numbers of those that this worker cannot ask at present."""
         asking = [_listed(leasing) for _, leasing in self._queues.all() if not leasing.is_dead]
-        found = [one for one in await asyncio.gather(*asking) if one is not None]
+        found = [one for one in await together(asking) if one is not None]
         return shown(ShownQueues(queues=found))
 
     async def show(self, queue: str) -> Response:

@@ -32,6 +32,7 @@ from shared.kafka.groups import KafkaGroup
 from shared.kafka.offsets import EARLIEST, LATEST, NONE, Partition, delete_records, list_offsets
 from shared.kafka.ranges import read_range
 from shared.kafka.sender import Sender
+from shared.together import together
 
 TAKEN_AT_ONCE = 200
 READ_S = 1.0
@@ -215,10 +216,9 @@ class KafkaItemLog:
 
     async def run(self, changed: Callable[[], None]) -> None:
         """See `ItemLog`."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._guard(changed))
-            for number in range(len(self.ends)):
-                tasks.create_task(self._read(number, changed))
+        await together(
+            [self._guard(changed), *(self._read(number, changed) for number in range(len(self.ends)))]
+        )
 
     async def catch_up(self) -> None:
         """See `ItemLog`."""

@@ -31,6 +31,7 @@ from services.queue.worker.leasing import Leasing
 from shared.backoff import Backoff
 from shared.errors import Conflict, InvalidInput, KafkaUnavailable, NotFound, Unavailable
 from shared.model.names import DEAD, is_queue_name
+from shared.together import both
 
 LOOK_S = 2.0
 READY_S = 10.0
@@ -257,20 +258,23 @@ class Queues:
         """Follows the log, and reads the items ahead once it is known where they are."""
         items: ItemLog | None = None
         is_moved = False
+
+        async def read_ahead() -> None:
+            nonlocal items
+            items = await self._items_of(engine)
+            engine.attach(items)
+            await self._read_items(engine, items)
+
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(engine.run())
-                items = await self._items_of(engine)
-                engine.attach(items)
-                tasks.create_task(self._read_items(engine, items))
-        except* LogMoved as errors:
+            await both(engine.run(), read_ahead())
+        except LogMoved as error:
             is_moved = True
-            logger.warning("log moved", extra={"queue": engine.name, "why": str(errors.exceptions[0])})
-        except* QueueRefused:
+            logger.warning("log moved", extra={"queue": engine.name, "why": str(error)})
+        except QueueRefused:
             pass  # the engine says so to everybody who asks
-        except* Exception as errors:  # a fault of ours: the other queues go on
+        except Exception as error:  # a fault of ours: the other queues go on
             logger.exception("queue failed", extra={"queue": engine.name})
-            engine.fail(f"the queue {engine.name} has failed: {errors.exceptions[0]!r}")
+            engine.fail(f"the queue {engine.name} has failed: {error!r}")
         finally:
             engine.close()
             if items is not None:
@@ -305,9 +309,8 @@ class Queues:
         while True:
             try:
                 await items.run(engine.changed)
-            except* KafkaUnavailable as errors:
-                why = str(errors.exceptions[0])
-                logger.warning("items not readable", extra={"queue": engine.name, "why": why})
+            except KafkaUnavailable as error:
+                logger.warning("items not readable", extra={"queue": engine.name, "why": str(error)})
             await asyncio.sleep(backoff.next_s())
 
     async def _close(self, name: str) -> None:

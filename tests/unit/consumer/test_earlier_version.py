@@ -50,7 +50,7 @@ def loaded(head: Head, records: list[tuple[int, bytes]]) -> dict[str, Any]:
 def written_earlier(state: dict[str, Any], records: int) -> dict[str, Any]:
     """The state after that many checkpoint records of that version, which lack some of a head's fields."""
     written, whole = state["writer"]
-    lacking = len(msgspec.msgpack.encode({"oldest": 0, "silent_to": 0})[1:])
+    lacking = len(msgspec.msgpack.encode({"oldest": 0, "silent_to": 0, "closing": -1})[1:])
     return state | {"writer": (written - records * lacking, whole)}
 
 

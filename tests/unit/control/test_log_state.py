@@ -8,8 +8,8 @@ from services.control.core.rewinds import LogState, log_state
 from shared.model.head import Head
 
 
-def committed(position: int = 10, appended: int = 500) -> Head:
-    return Head(epoch=1, seq=1, position=position, safe_offset=position, appended=appended)
+def committed(position: int = 10, appended: int = 500, closing: int = -1) -> Head:
+    return Head(epoch=1, seq=1, position=position, safe_offset=position, appended=appended, closing=closing)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,11 @@ def committed(position: int = 10, appended: int = 500) -> Head:
         (committed(), 0, None, None, "anew"),
         (committed(), 3, 600, None, "anew"),
         (committed(), 12, 600, 900, "anew"),
+        # the record at the position has closed sessions already
+        (committed(closing=550), 12, 100, 550, "same"),
+        (committed(closing=550), 10, 100, None, "cut"),
+        (committed(closing=550), 12, 100, 560, "cut"),
+        (committed(closing=550), 12, 560, 900, "anew"),
         # an unclean election cut its end
         (committed(), 8, 100, None, "cut"),
         (committed(), 12, 100, 900, "cut"),

@@ -57,15 +57,17 @@ def test_the_head_has_the_fields_of_the_protocol() -> None:
 
 def test_a_head_says_how_to_recognize_the_log_and_which_it_is() -> None:
     """Versions that do not know these fields ignore them, and write heads without them."""
-    head = Head(epoch=3, seq=9, position=12, safe_offset=4, appended=1_700_000_000_000, log=52, oldest=-1)
+    head = Head(
+        epoch=3, seq=9, position=12, safe_offset=4, appended=1_700_000_000_000, log=52, oldest=-1, closing=7
+    )
     older = '{"epoch":3,"seq":9,"position":12,"W":-1,"A":-1,"ck":-1,"last":-1,"counts":{}}'
 
     assert (
         json.loads(head.metadata()).items()
-        >= {"appended": 1_700_000_000_000, "log": 52, "oldest": -1}.items()
+        >= {"appended": 1_700_000_000_000, "log": 52, "oldest": -1, "closing": 7}.items()
     )
     assert parse_head(4, head.metadata()) == head
-    assert parse_head(4, older) == msgspec.structs.replace(head, appended=-1, log=0, oldest=None)
+    assert parse_head(4, older) == msgspec.structs.replace(head, appended=-1, log=0, oldest=None, closing=-1)
 
 
 @pytest.mark.parametrize("metadata", ["", "{}", "none", '{"epoch":1}'])

@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
+from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import NEXT_BROKER_S, Cluster, Lane
 from shared.kafka.fetcher import Fetcher
 from shared.kafka.groups import KafkaGroup
@@ -73,6 +74,49 @@ async def test_a_new_topic_does_not_read_all_others_again(monkeypatch: pytest.Mo
     assert one_by_one[:3] == [["t0"], ["t1"], ["t2"]]
     assert sorted(name for some in one_by_one for name in some) == names
     assert named[len(one_by_one) :] == [names, names]
+
+
+@pytest.mark.parametrize("callers", [1, 2, 4])
+@virtual_time
+async def test_all_who_share_a_reading_of_the_metadata_see_its_failure(callers: int) -> None:
+    """None of them may go on as if it knew its topic; afterwards each can ask again."""
+    kafka = FakeKafka()
+    kafka.create("a")
+    async with Cluster("fake:1", kafka.connect) as cluster:
+        await cluster.refresh({"a"})
+        kafka.is_mute = True
+        asking = [asyncio.create_task(cluster.know([f"t{n}"])) for n in range(callers)]
+        failures = await asyncio.gather(*asking, return_exceptions=True)
+        kafka.is_mute = False
+        for n in range(callers):
+            kafka.create(f"t{n}")
+        await cluster.know([f"t{n}" for n in range(callers)])
+
+        assert all(cluster.has(f"t{n}") for n in range(callers))
+    assert [type(failure) for failure in failures] == [KafkaUnavailable] * callers
+
+
+@virtual_time
+async def test_a_cancelled_reading_of_the_metadata_is_made_again_for_the_others() -> None:
+    """The caller that happened to make it may be cancelled at any time; the others learn what they asked."""
+    kafka = FakeKafka()
+    kafka.create("a")
+    async with Cluster("fake:1", kafka.connect) as cluster:
+        await cluster.refresh({"a"})
+        kafka.create("a", leader=1).epoch = 7  # made anew
+        kafka.is_mute = True
+        first, second, third = (asyncio.create_task(cluster.refresh()) for _ in range(3))
+        await asyncio.wait({first})
+        await asyncio.sleep(0)  # the second reads, for the third as well
+        second.cancel()
+        kafka.is_mute = False
+        await third
+
+        leader = cluster.leader("a", 0)
+    assert isinstance(first.exception(), KafkaUnavailable)
+    assert second.cancelled()
+    assert leader is not None
+    assert leader.epoch == 7
 
 
 class EveryKafka(ProducingKafka, AdministeredKafka):

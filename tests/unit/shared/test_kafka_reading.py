@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.kafka import fetch_lane, reading
+from shared.kafka.wire.fetch import NO_EPOCH
 from tests.effort import effort
 from tests.fakes.kafka import FakeKafka
 from tests.fakes.virtual_time import in_virtual_time, virtual_time
@@ -160,6 +161,32 @@ async def test_a_log_that_lost_its_end_and_grew_again_is_noticed_while_it_is_rea
         found = await values(one, 4)
 
     assert found[0] == (5, b"new 5")
+
+
+@virtual_time
+async def test_a_log_that_lost_its_end_is_noticed_even_if_the_new_leader_is_known() -> None:
+    """Another reader has learnt the new leader's epoch, so no fetch is refused. The epoch of the last record,
+    which each fetch names, shows the broker that the record has gone; after a seek there is none to name.
+    """
+    kafka = FakeKafka()
+    partition = kafka.create("t")
+    partition.epoch = 3
+    fill(kafka, "t", 6, batch=1)
+    async with reading_from(kafka) as reader:
+        one = reader.read("t", 0, 0)
+        assert await values(one, 6) == numbered(0, 6)
+        named = [one.ask[1].last_epoch]
+        partition.truncate(3)
+        partition.append(*(b"new %d" % n for n in range(3, 9)))
+        await reader._cluster.refresh({"t"})
+        one.leader = reader._cluster.leader("t", 0)
+        kafka.wake()
+        found = await values(one, 4)
+        one.seek(6)
+        named.append(one.ask[1].last_epoch)
+
+    assert found[0] == (5, b"new 5")
+    assert named == [3, NO_EPOCH]
 
 
 @virtual_time

@@ -33,6 +33,7 @@ from shared.kafka.transactional import GroupOffset, ProducerFenced, Transactiona
 from shared.model.fragments import encode_marker
 from shared.model.group import GroupSettings
 from shared.model.head import Head
+from shared.together import both
 
 logger = logging.getLogger(__name__)
 
@@ -78,9 +79,7 @@ class KafkaSessionSink:
                 raise Fenced(f"{self!r}: {error!r}") from error
 
     async def head(self) -> Head:
-        stored, (stable, end) = await asyncio.gather(
-            self._shared.head(self._stream), self._checkpoints.tail()
-        )
+        stored, (stable, end) = await both(self._shared.head(self._stream), self._checkpoints.tail())
         head = new_stream(await self._checkpoints.first() if end else 0).head if stored is None else stored
         check_reaches(head, end)
         if is_settled(head, stable, end):

@@ -20,6 +20,7 @@ from shared.model.cluster import UNREADABLE_CLAIM, ClaimNode, MemberNode, Stream
 from shared.model.group import GroupSettings
 from shared.model.names import Names
 from shared.model.start import GroupStart
+from shared.together import both
 from shared.zookeeper.znodes import Check, Create, Delete, Operation, Set, Znode, Znodes, ZooKeeperSession
 
 _encode = msgspec.json.encode
@@ -236,11 +237,10 @@ class ZooKeeperCoordinator:
 
     async def _read(self, stream: int, session: ZooKeeperSession) -> tuple[Znode | None, Znode | None]:
         """The stream's node and its claim; ZooKeeper answers in this order."""
-        node, claim = await asyncio.gather(
+        return await both(
             self._zookeeper.get(self._names.stream(self.group, stream), within=session.id),
             self._zookeeper.get(self._names.claim(self.group, stream), within=session.id),
         )
-        return node, claim
 
     def _claim_in(self, stream: int, znode: Znode) -> ClaimNode:
         """The claim in its znode; an unreadable one is somebody's."""

@@ -26,6 +26,7 @@ from shared.model.cluster import (
     stream_numbers,
 )
 from shared.model.names import Names
+from shared.together import both, together
 from shared.zookeeper.unreadable import UnreadableZnodes
 from shared.zookeeper.znodes import Znodes
 
@@ -193,9 +194,11 @@ class GroupMirror:
 
     async def _read_lists(self) -> None:
         within, writes = self._session_id, self._writes
-        members, claims, existing = await asyncio.gather(
-            self._zookeeper.children(self._members_path, watch=self._marks.on_lists, within=within),
-            self._zookeeper.children(self._claims_path, watch=self._marks.on_lists, within=within),
+        lists = (self._members_path, self._claims_path)
+        (members, claims), existing = await both(
+            together(
+                self._zookeeper.children(path, watch=self._marks.on_lists, within=within) for path in lists
+            ),
             self._read_existing(),
         )
         for gone in self._members.keys() - set(members):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 
 from shared.model.cluster import UNREADABLE_PAUSE, PauseNode, parse_pins
 from shared.model.names import Names
+from shared.together import both
 from shared.zookeeper.unreadable import UnreadableZnodes
 from shared.zookeeper.znodes import Watch, Znodes
 
@@ -34,7 +33,7 @@ class Wishes:
         Unreadable pins count as none, and an unreadable pause as one: all members read the same data, so all
         do the same.
         """
-        pins, pause = await asyncio.gather(
+        pins, pause = await both(
             self._zookeeper.get(self._pins_path, watch=watch, within=within),
             self._zookeeper.get(self._pause_path, watch=watch, within=within),
         )

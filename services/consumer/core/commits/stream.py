@@ -60,7 +60,7 @@ class Stream(StreamFigures):
         """Offsets that retention removed before they were read."""
         self.assembler = restored(checkpoint, settings)
         self._is_start = checkpoint.is_start
-        self.last_record = LastRecord(head.position - 1, head.appended)
+        self.last_record = LastRecord(head.position - 1, head.appended, head.closing)
         self.writer = CheckpointWriter(checkpoint)
         self._counts_before = head.counts
         self._pending: list[Closed] = []
@@ -76,11 +76,11 @@ class Stream(StreamFigures):
     def start(self, log_start: int, log_end: int) -> Start:
         """Where reading begins, given the log's bounds (half-open offsets).
 
-        `rewind`: the log ends below the position, so it was lost: do not go on. `cut`: retention removed
+        `rewind`: the log ends below what was read, so it was lost: do not go on. `cut`: retention removed
         records that were still needed; `cut` counts them, and reading begins at the log's start.
         """
         # the position may be above the head's: a hint has read on without a commit
-        if log_end < max(self.head.position, self.position):
+        if log_end < max(self.head.known_end, self.known_end):
             return "rewind"
         self.last_record.note_log_start(log_start)
         if log_start <= self.position:
@@ -93,7 +93,7 @@ class Stream(StreamFigures):
 
         Raises LogLost or LogChanged if it is not.
         """
-        return self.last_record.admit(records, self.position, self.head.position)
+        return self.last_record.admit(records, self.position, self.head.known_end)
 
     def turn(self, records: Sequence[Record], *, now_s: float, wall_ms: int, commit_s: float | None) -> Turn:
         """Folds the records, which follow the position, and returns what is due now.
@@ -150,6 +150,8 @@ class Stream(StreamFigures):
         if self.position > before:
             self.last_record.note_read(records[len(records) - len(left) - 1])
             self.read_marks.add(self.position, self.assembler.bytes_read)
+        if self.assembler.is_within_record:
+            self.last_record.note_part(left[0])
         return left
 
     def committed(self, commit: Commit, offsets: Sequence[int], now_s: float) -> int | None:
@@ -167,6 +169,11 @@ class Stream(StreamFigures):
     def position(self) -> int:
         """The next offset to read."""
         return self.assembler.position
+
+    @property
+    def known_end(self) -> int:
+        """The offset after the newest record that it has folded, wholly or in part: its log reaches it."""
+        return max(self.position, self.last_record.known_end)
 
     @property
     def reads_from(self) -> int:
@@ -208,13 +215,19 @@ class Stream(StreamFigures):
         self._last_commit_s, self._ticks = now_s, Ticks(now_s)
 
     def take_over(
-        self, *, counts: Counts, pending: list[Closed], read_at: Sequence[tuple[int, int]], appended: int
+        self,
+        *,
+        counts: Counts,
+        pending: list[Closed],
+        read_at: Sequence[tuple[int, int]],
+        appended: int,
+        closing: int,
     ) -> None:
         """Goes on with what an earlier owner had not committed, and with how much it had read, and where.
 
-        `appended`: append time of the record before its position, -1 if unknown.
+        `appended`, `closing`: those of a head at its position.
         """
-        self.last_record = LastRecord(self.position - 1, appended)
+        self.last_record = LastRecord(self.position - 1, appended, closing)
         self._counts_before = counts
         self._pending = pending
         self.assembler.room = MAX_PENDING_BYTES - sum(closed.session.closing_bytes for closed in pending)
@@ -280,6 +293,7 @@ class Stream(StreamFigures):
             checkpoint_from=self.head.checkpoint_from,
             newest=self.head.newest,
             appended=self.last_record.appended_before(state.position),
+            closing=self.last_record.closing_behind(state.position),
             log=self.head.log,
             oldest=state.find_oldest(first),
             silent_to=state.silent_to,

@@ -47,8 +47,8 @@ class TailWire(msgspec.Struct, frozen=True, array_like=True):
     next commit has to write, and the writer's sizes.
 
     `changed`: keys that were covered since that head; `unparked`: those of them that the checkpoint holds as
-    parked; `read_at`: pairs of a position and the number of bytes that had been read there; `appended`:
-    append time (ms) of the record before the delta's position, -1 if unknown, as with older donors.
+    parked; `read_at`: pairs of a position and the number of bytes that had been read there; `appended`
+    and `closing`: what a head at the delta's position would have (ms), -1 with older donors.
     """
 
     head: Head
@@ -63,6 +63,7 @@ class TailWire(msgspec.Struct, frozen=True, array_like=True):
     bytes_read: int
     read_at: list[tuple[int, int]]
     appended: int = NOTHING
+    closing: int = NOTHING
 
 
 class BundleWire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -151,6 +151,7 @@ def _fill(found: Stream, copy: Copy, tail: TailWire) -> None:
         pending=[_closed(sent) for sent in tail.pending],
         read_at=tail.read_at,
         appended=tail.appended,
+        closing=tail.closing,
     )
     found.writer.last_whole = tail.last_whole
 

@@ -142,6 +142,7 @@ def _tail(stream: Stream) -> TailWire:
         state.bytes_read,
         stream.read_marks.points(),
         stream.last_record.appended_before(state.position),
+        stream.last_record.closing_behind(state.position),
     )
 
 

@@ -111,6 +111,11 @@ class Fold:
         """How many fragments were dropped by rule 4; the others that were dropped are covered."""
         return self.dropped - self.skipped
 
+    @property
+    def is_within_record(self) -> bool:
+        """Whether a marker was folded in part: more of what it closes is to come."""
+        return self._marker is not None
+
     def fold(self, records: Sequence[Record]) -> tuple[list[Closed], Record | None]:
         """Folds the records, in offset order, until no room is left. Returns the sessions that they closed,
         and the first record that is not folded to its end, None if all are.

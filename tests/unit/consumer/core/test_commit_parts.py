@@ -14,6 +14,7 @@ import pytest
 from services.consumer.core.commits import stream as commits
 from services.consumer.core.commits.checkpoint import new_stream
 from services.consumer.core.commits.commit import Commit
+from services.consumer.core.commits.last_record import LogLost
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits, Turn
 from services.consumer.core.handover.rules import is_valid
@@ -180,6 +181,36 @@ def test_a_successor_delivers_the_other_parts(how: str, after: int, is_lost: boo
     assert {len(session.data) for session in delivered} == {2}
     assert list(owner.stream.assembler.open) == ["k3"]
     assert owner.stream.counts.sessions == 7
+
+
+@pytest.mark.parametrize("how", ["load", "bundle", "memory"])
+@pytest.mark.parametrize("parts", range(5))
+def test_a_successor_notices_that_the_record_that_closes_is_another(how: str, parts: int) -> None:
+    """While parts are out, the position is still at the marker. A log that has lost it, whether it grew again
+    or not, has lost what was committed.
+    """
+    log = [fragment(n, f"k{n}") for n in range(10)] + [Rec(10, 1015, None, MARKER)]
+    rng, store = random.Random(0), Store()
+    owner = Owner(log, rng, store, StreamLimits())
+    owner.stream.fold(log[:10], 0.0)
+    commit = take_one(owner.stream)
+    while parts and commit is not None:
+        owner.stream.committed(commit, store.commit(commit, rng), 0.0)
+        owner.stream.fold(log[owner.stream.position :], 0.0)
+        commit, parts = take_one(owner.stream), parts - 1
+    is_out = owner.stream.head.position == 10 and bool(store.sessions)
+    owner.log = log
+    found = successor(owner, how)
+    others = [*log[found.reads_from : 10], Rec(10, 2000, b"k", b"{}")]
+
+    assert is_out == (found.head.closing == 1015)
+    if found.head.position == 11:
+        assert (found.head.closing, found.head.appended) == (-1, 1015)
+        assert found.start(0, 11) == "as_stored"
+    elif is_out:
+        assert (found.start(0, 10), found.start(0, 11)) == ("rewind", "as_stored")
+        with pytest.raises(LogLost, match="record at 10 was appended at 2000, not at 1015"):
+            found.admit(others)
 
 
 def take_one(stream: Stream) -> Commit | None:

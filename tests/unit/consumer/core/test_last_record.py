@@ -52,6 +52,52 @@ def test_another_record_in_its_place_is_another_log() -> None:
         LastRecord(4, 240).admit(log(4, 8, hour=1), 5, 4)
 
 
+@pytest.mark.parametrize(
+    ("records", "fault"),
+    [
+        ([*log(4, 5), *log(5, 8, hour=1)], "record at 5 was appended at 3900, not at 300"),
+        (log(5, 8, hour=1), "record at 5 was appended at 3900, not at 300"),
+        (log(4, 8, hour=1), "record at 4 was appended at 3840, not at 240"),
+        (log(2, 8), ""),
+        (log(5, 8), ""),
+        (log(6, 8, hour=1), ""),
+        (log(2, 5), ""),
+    ],
+)
+def test_a_record_that_was_folded_in_part_is_compared_too(records: list[Rec], fault: str) -> None:
+    """It is at the position, behind the last one; retention may have removed both."""
+    last = LastRecord(4, 240, 300)
+
+    if fault:
+        with pytest.raises(LogLost, match=fault):
+            last.admit(records, 5, 6)
+        with pytest.raises(LogLost if "at 4" in fault else LogChanged, match=fault):
+            last.admit(records, 5, 5)
+    else:
+        assert last.admit(records, 5, 6) == [record for record in records if record.offset >= 5]
+
+
+def test_a_record_is_in_part_until_it_is_folded_to_its_end() -> None:
+    """Only then a reader needs nothing but the last one."""
+    last = LastRecord(4, 240)
+    assert (last.known_end, last.closing_behind(5), repr(last)) == (
+        5,
+        -1,
+        "<LastRecord at 4, appended 240, pending>",
+    )
+
+    last.note_part(log(5, 6)[0])
+    assert (last.known_end, last.closing_behind(5), last.closing_behind(4)) == (6, 300, -1)
+    assert (last.first_to_read(5), last.appended_before(5)) == (4, 240)
+    assert repr(last) == "<LastRecord at 4, appended 240, pending, 5 in part>"
+
+    last.note_read(log(4, 5)[0])
+    assert last.closing_behind(5) == 300
+    last.note_read(log(5, 6)[0])
+    assert (last.known_end, last.closing_behind(5), last.closing_behind(6)) == (6, -1, -1)
+    assert last.appended_before(6) == 300
+
+
 def test_a_head_without_the_append_time_is_not_compared() -> None:
     """Versions before this one did not store it. It is learnt, so that the next commit does."""
     last = LastRecord(4, -1)
