@@ -63,7 +63,8 @@ async def java(kafka: str, namespace: str, compiler: str, rng: random.Random) ->
     await ensure_topics(kafka, [TopicSpec(name=topic, configs=times)], 1)
     path = class_path(jar_folder("kafka"), read_lock("kafka"))
     process = await asyncio.create_subprocess_exec(
-        *(compiler, "-Xmx256m", "-cp", path, str(PROGRAM), kafka, topic),
+        *(compiler, "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"),
+        *("-cp", path, str(PROGRAM), kafka, topic),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         limit=16 * 1024 * 1024,

@@ -119,6 +119,36 @@ async def test_a_cancelled_reading_of_the_metadata_is_made_again_for_the_others(
     assert leader.epoch == 7
 
 
+@pytest.mark.parametrize(
+    ("topic", "node", "epoch", "is_news"),
+    [
+        ("a", 2, 6, True),
+        ("a", 1, 6, True),
+        ("a", 2, 5, False),
+        ("a", 2, 4, False),
+        ("a", 3, 6, False),
+        ("a", 3, 5, False),
+        ("b", 2, 6, False),
+    ],
+)
+@virtual_time
+async def test_a_leader_that_a_broker_names_is_news_if_it_is_later_and_known(
+    topic: str, node: int, epoch: int, is_news: bool
+) -> None:
+    """An older answer must not lead readers back, and a broker without an address cannot be asked."""
+    kafka = FakeKafka(2)
+    kafka.create("a").epoch = 5
+    async with Cluster("fake:1", kafka.connect) as cluster:
+        await cluster.refresh({"a"})
+        before = cluster.leader("a", 0)
+
+        assert cluster.correct(topic, 0, node, epoch) == is_news
+        found = cluster.leader("a", 0)
+        assert found is not None
+        assert (found == before) != is_news
+        assert not is_news or (found.node, found.epoch) == (node, epoch)
+
+
 class EveryKafka(ProducingKafka, AdministeredKafka):
     """Brokers that answer whatever a process of Baton asks."""
 

@@ -60,6 +60,24 @@ async def test_a_fetcher_reads_committed_records_or_all(is_committed: bool, expe
     assert at_once == (1 if is_committed else 3)
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "expected"),
+    [(6, 6, [6]), (5, 9, [5, 6, 7, 8, 9]), (9, 9, [9]), (0, 4, [3, 4]), (0, 2, []), (7, 6, [])],
+)
+@virtual_time
+async def test_a_range_has_its_first_and_its_last_record(first: int, last: int, expected: list[int]) -> None:
+    """However the log is cut into batches; what retention has removed is left out."""
+    kafka = FakeKafka()
+    partition = kafka.create("t")
+    for _ in range(4):
+        partition.append(b"one")
+        partition.append(b"two", b"three")
+    partition.start = 3
+    async with Cluster("fake:1", kafka.connect) as cluster:
+        records = read_range(cluster, ("t", 0), first, last, is_committed=False, fetch_bytes=1)
+        assert [record.offset async for record in records] == expected
+
+
 @virtual_time
 async def test_a_range_that_makes_no_progress_ends() -> None:
     """If a record never arrives, the caller hears of it."""

@@ -86,6 +86,7 @@ def state_of(stream: Stream) -> dict[str, Any]:
         "bytes": (state.state_bytes, state.bytes_read, state.room),
         "read_at": stream.read_marks.points(),
         "appended": stream.last_record.appended_before(stream.position),
+        "closing": stream.last_record.closing_behind(stream.position),
         "counts": stream.counts,
         "writer": (stream.writer.written, stream.writer.last_whole),
         "stands": (stream.is_memory, stream.has_changes),
