@@ -15,7 +15,7 @@ from services.queue.core.items import ItemRecord
 from services.queue.core.open_items import Place
 from services.queue.core.replica import LogMoved, LogRecord
 from services.queue.ports import CommandLog, Unstored
-from shared.errors import InvalidInput, KafkaUnavailable
+from shared.errors import Conflict, InvalidInput, KafkaUnavailable
 from shared.model.names import DEAD
 
 
@@ -82,8 +82,12 @@ class InMemoryQueueStore:
         self.check()
         for queue, count in ((name, partitions), (f"{name}{DEAD}", 1)):
             self.logs.setdefault(queue, StoredLog())
-            if not (over and queue == name) and queue not in self.topics:
+            if over and queue == name:
+                continue
+            if queue not in self.topics:
                 self.make_topic(queue, count)
+            elif len(self.topics[queue].partitions) != count:
+                raise Conflict("the topic is there, with other partitions")
 
     async def delete(self, name: str, *, over: str, log: CommandLog) -> None:
         await log.check()

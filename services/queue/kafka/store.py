@@ -14,7 +14,7 @@ from services.queue.kafka.cache import MAX_BYTES, ItemCaches
 from services.queue.kafka.items import KafkaItemLog, Shared
 from services.queue.kafka.log import KafkaCommandLog
 from services.queue.ports import CommandLog
-from shared.errors import InvalidInput, KafkaUnavailable
+from shared.errors import Conflict, InvalidInput, KafkaUnavailable
 from shared.kafka.access import KafkaAccess
 from shared.kafka.catalog import count_replicas, delete_topics, list_all, read_settings
 from shared.kafka.cluster import Cluster
@@ -82,6 +82,10 @@ class KafkaQueueStore:
         logs = [queue_log_topic(self._names, one) for one in (name, letters)]
         # Kafka may reject a single one: `queue.mail_log` and `queue.mail.log` would share metrics
         made = await ensure_topics(self._access, [*own, *logs], self._replication, all_or_none=True)
+        if not over and self._names.queue(name) not in made:
+            counted = await self.count_partitions(self._names.queue(name))
+            if counted != partitions:  # somebody else creates it, or was cut off
+                raise Conflict(f"the topic of the queue's items is there, with {counted} partitions")
         for log in logs:
             if log.name not in made:
                 await self._check_clock(log.name)
