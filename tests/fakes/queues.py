@@ -112,7 +112,7 @@ class InMemoryQueueStore:
         self, name: str, *, over: str, partitions: int, frontier: Sequence[int]
     ) -> InMemoryItemLog:
         self.check()
-        items = InMemoryItemLog(self, name, over or name)
+        items = InMemoryItemLog(self, name, over or name, partitions)
         await items.check(frontier)
         return items
 
@@ -198,9 +198,11 @@ class InMemoryCommandLog:
 class InMemoryItemLog:
     """See `ItemLog`. It reads ahead at once, and keeps no copies."""
 
-    def __init__(self, store: InMemoryQueueStore, name: str, topic: str) -> None:
+    def __init__(self, store: InMemoryQueueStore, name: str, topic: str, partitions: int) -> None:
         self._store, self._name, self._topic = store, name, topic
         self._stored = self._named
+        if len(self._stored.partitions) != partitions:
+            raise KafkaUnavailable("there is no such partition")
         self.starts = [0] * len(self._stored.partitions)
         self.frontier: Sequence[int] = self.starts
         self.fault = ""
