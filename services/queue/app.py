@@ -13,13 +13,13 @@ from services.queue.http.gate import KeyGate
 from services.queue.http.keys import QueueKeys
 from services.queue.http.metrics import QueueMetrics
 from services.queue.http.peek import peek_routes
+from services.queue.http.refusals import refusal
 from services.queue.http.routes import ItemHandlers, item_routes
 from services.queue.worker.queues import Queues
 from shared.errors import BatonError
 from shared.service.api_docs import NO_DOCS, install_docs
 from shared.service.http import HeadAnswers, install_health, install_problems
 from shared.service.inflight import Inflight
-from shared.service.refusals import refusal
 
 
 def create_face(

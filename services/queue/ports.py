@@ -142,7 +142,7 @@ class QueueStore(Protocol):
     async def create(self, name: str, *, over: str, partitions: int) -> None:
         """Creates the topics of a queue and of its dead letters that do not exist yet, or none of them.
 
-        Raises InvalidInput if the name is too like another one.
+        Raises InvalidInput if the name is too like another one, Conflict if the items have other partitions.
         """
         ...
 

@@ -53,7 +53,7 @@ class AdministeredKafka(TransactionalKafka):
 
     def _CreateTopicsRequest(self, node: int, asked: Any, code: int) -> Iterable[Any]:  # noqa: N802
         code = code or (0 if node == self.controller else NOT_CONTROLLER)
-        rows = []
+        rows: list[tuple[str, int, str | None]] = []
         for topic, partitions, replication, _, settings in asked.create_topic_requests:
             is_old = (topic, 0) in self.partitions
             is_alike = any(_likeness(one) == _likeness(topic) for one, _ in self.partitions) and not is_old

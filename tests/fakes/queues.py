@@ -15,7 +15,7 @@ from services.queue.core.items import ItemRecord
 from services.queue.core.open_items import Place
 from services.queue.core.replica import LogMoved, LogRecord
 from services.queue.ports import CommandLog, Unstored
-from shared.errors import InvalidInput, KafkaUnavailable
+from shared.errors import Conflict, InvalidInput, KafkaUnavailable
 from shared.model.names import DEAD
 
 
@@ -82,8 +82,12 @@ class InMemoryQueueStore:
         self.check()
         for queue, count in ((name, partitions), (f"{name}{DEAD}", 1)):
             self.logs.setdefault(queue, StoredLog())
-            if not (over and queue == name) and queue not in self.topics:
+            if over and queue == name:
+                continue
+            if queue not in self.topics:
                 self.make_topic(queue, count)
+            elif len(self.topics[queue].partitions) != count:
+                raise Conflict("the topic is there, with other partitions")
 
     async def delete(self, name: str, *, over: str, log: CommandLog) -> None:
         await log.check()
@@ -108,7 +112,7 @@ class InMemoryQueueStore:
         self, name: str, *, over: str, partitions: int, frontier: Sequence[int]
     ) -> InMemoryItemLog:
         self.check()
-        items = InMemoryItemLog(self, name, over or name)
+        items = InMemoryItemLog(self, name, over or name, partitions)
         await items.check(frontier)
         return items
 
@@ -194,9 +198,11 @@ class InMemoryCommandLog:
 class InMemoryItemLog:
     """See `ItemLog`. It reads ahead at once, and keeps no copies."""
 
-    def __init__(self, store: InMemoryQueueStore, name: str, topic: str) -> None:
+    def __init__(self, store: InMemoryQueueStore, name: str, topic: str, partitions: int) -> None:
         self._store, self._name, self._topic = store, name, topic
         self._stored = self._named
+        if len(self._stored.partitions) != partitions:
+            raise KafkaUnavailable("there is no such partition")
         self.starts = [0] * len(self._stored.partitions)
         self.frontier: Sequence[int] = self.starts
         self.fault = ""

@@ -24,7 +24,7 @@ from services.queue.kafka import items as kafka_items
 from services.queue.kafka.store import KafkaQueueStore
 from shared.errors import InvalidInput, KafkaUnavailable
 from shared.kafka.access import KafkaAccess
-from shared.kafka.catalog import TopicSpec, create_topics, delete_topics
+from shared.kafka.catalog import TopicSpec, create_topics, delete_topics, list_all
 from shared.kafka.cluster import Cluster
 from shared.kafka.groups import KafkaGroup
 from shared.kafka.offsets import EARLIEST, list_offsets
@@ -295,9 +295,12 @@ async def test_a_queue_that_was_made_anew_hands_out_its_own_items(kafka: str, na
     async with on_kafka(kafka, namespace) as one, on_kafka(kafka, namespace) as two:
         await one.call("PUT", "q", {})
         await one.put({"data": "old"}, {"data": "older"})
-        await two.lease()
+        old = receipts(await two.lease(lease_s=600))
+        stale = asyncio.create_task(lease_for_ever(two))
         await one.call("DELETE", "q")
         await one.call("PUT", "q", {"partitions": 2})
+        stale.cancel()
+        refused = await one.http.post("/queues/q/ack", json={"receipts": old})
         await one.put({"data": "x" * (MAX_ITEM_BYTES - 20)}, {"data": "new"})
         found: list[dict[str, Any]] = []
 
@@ -308,7 +311,14 @@ async def test_a_queue_that_was_made_anew_hands_out_its_own_items(kafka: str, na
 
         await until(has_both)
 
+    assert refused.status_code == 409
     assert sorted(len(item["data"]) for item in found) == [3, MAX_ITEM_BYTES - 20]
+
+
+async def lease_for_ever(at: Worker) -> None:
+    """So that the worker writes into the log, whichever it is, until it notices that another has the name."""
+    while True:
+        await at.http.post("/queues/q/lease", json={})
 
 
 @pytest.mark.parametrize("more", [0, 8], ids=["shorter", "longer"])
@@ -492,6 +502,64 @@ async def test_a_log_with_the_times_of_its_writers_is_refused(kafka: str, namesp
     await ensure_topics(kafka, [log], 1)
     async with on_kafka(kafka, namespace) as one:
         refused = await one.http.put("/queues/q", json={})
+        left = await topics_of(kafka, namespace)
 
     assert refused.status_code == 422
     assert "LogAppendTime" in refused.json()["detail"]
+    assert left == {log.name}
+
+
+async def topics_of(kafka: str, namespace: str) -> set[str]:
+    """The topics of the namespace."""
+    async with Cluster(kafka) as cluster:
+        return {topic for topic in await list_all(cluster) if topic.startswith(f"{namespace}.")}
+
+
+async def test_a_name_that_kafka_takes_for_another_ones_leaves_no_topics_behind(
+    kafka: str, namespace: str
+) -> None:
+    """It does not tell `.` from `_` in names of metrics, so it rejects one of the four topics."""
+    async with on_kafka(kafka, namespace) as one:
+        await one.call("PUT", "mail", {})
+        before = await topics_of(kafka, namespace)
+        refused = [await one.http.put(f"/queues/mail_{end}", json={}) for end in ("log", "dead")]
+        left = await topics_of(kafka, namespace)
+        await one.call("PUT", "mail-log", {})
+
+    assert [answer.status_code for answer in refused] == [422, 422]
+    assert len(before) == 4
+    assert left == before
+
+
+@pytest.mark.timeout(120)
+async def test_a_letter_that_the_broker_refuses_goes_without_its_value(kafka: str, namespace: str) -> None:
+    """A record of others may be larger than any letter; those beside it are buried once."""
+    topic = Names(namespace).topic("large")
+    large = b'"%s"' % os.urandom(1_500_000).hex().encode()
+    await ensure_topics(kafka, [TopicSpec(name=topic, configs={"max.message.bytes": "10000000"})], 1)
+    async with AIOKafkaProducer(bootstrap_servers=kafka, max_request_size=10_000_000) as producer:
+        for value in (large, b"1", b"2"):
+            await producer.send_and_wait(topic, value, partition=0)
+    async with on_kafka(kafka, namespace) as one:
+        await one.call("PUT", "q", {"over": "large", "max_attempts": 1, "lease_s": 600})
+        found: list[dict[str, Any]] = []
+
+        async def has_all() -> bool:
+            found.extend(await one.lease(max=10))
+            return len(found) == 3
+
+        await until(has_all)
+        done = await one.call("POST", "q/reject", {"receipts": receipts(found), "why": "bad"})
+        letters: list[dict[str, Any]] = []
+
+        async def has_letters() -> bool:
+            letters.extend(await one.lease("q.dead", max=10, lease_s=600))
+            return len(letters) == 3
+
+        await until(has_letters)
+
+    headers = {"attempts": "1", "why": "bad"}
+    bare = headers | {"place": "large/0/0", "size": str(len(large))}
+    assert done == {"done": 3, "stale": []}
+    assert [item["headers"] for item in letters if "raw" in item] == [bare]
+    assert sorted(item["data"] for item in letters if "raw" not in item) == [1, 2]

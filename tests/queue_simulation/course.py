@@ -84,7 +84,7 @@ class Course:
             (self._thaw, 1),
             (self._leave_gaps, 1),
             (self._reconfigure, 0.5),
-            (self._redrive, 0.7),
+            (self._redrive, 2),
             # each in some runs only: what an operator skips or repeats is judged less strictly
             (self._skip, self.rng.choice([0, 0.7])),
             (self._purge, self.rng.choice([0, 0.5])),

@@ -24,8 +24,8 @@ FAULTS = (
     _Fault(
         name="a start behind the snapshot's record",
         file=REPLICA,
-        text="if offset > through:",
-        instead="if offset >= self.next_offset:",
+        text="if record.offset > through:",
+        instead="if record.offset >= self.next_offset:",
     ),
     _Fault(
         name="a snapshot that leaves a gap",
@@ -201,8 +201,8 @@ FAULTS = (
     _WorkersFault(
         name="the log is trimmed with its snapshot",
         file=f"{WORKER}/engine.py",
-        text="await self._log.trim(snapshot.below)",
-        instead="await self._log.trim(self.next_offset)",
+        text="await self.log.trim(snapshot.below)",
+        instead="await self.log.trim(self.next_offset)",
     ),
     _WorkersFault(
         name="polls that were served count for ever",

@@ -60,7 +60,7 @@ class UnreliableStore(InMemoryQueueStore):
         self, name: str, *, over: str, partitions: int, frontier: Sequence[int]
     ) -> UnreliableItemLog:
         await self.pause(0.05)
-        return UnreliableItemLog(self, name, over or name)
+        return UnreliableItemLog(self, name, over or name, partitions)
 
     async def deliver(self, what: str, store: Callable[[], None]) -> None:
         """Lets the broker `store` what was sent. Raises KafkaUnavailable if the sender hears nothing."""
@@ -122,8 +122,8 @@ class UnreliableCommandLog(InMemoryCommandLog):
 class UnreliableItemLog(InMemoryItemLog):
     """One worker's access to the items of a queue."""
 
-    def __init__(self, store: UnreliableStore, name: str, topic: str) -> None:
-        super().__init__(store, name, topic)
+    def __init__(self, store: UnreliableStore, name: str, topic: str, partitions: int) -> None:
+        super().__init__(store, name, topic, partitions)
         self._wire = store
 
     async def get(self, places: Collection[Place]) -> Mapping[Place, ItemRecord]:

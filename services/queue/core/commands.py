@@ -52,7 +52,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     max_attempts: Natural = 5
     repeat_ms: Natural = 300_000
     keep_ms: Natural = 86_400_000
-    incarnation: bytes = b""
+    incarnation: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
 
     @property
     def fixed(self) -> tuple[int, str, int]:

@@ -19,14 +19,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from services.queue.core.items import ItemRecord, headers_of, read_record
+from services.queue.core.items import ItemRecord, read_record
 from services.queue.core.open_items import Place
+from services.queue.kafka.appending import ItemAppender
 from services.queue.kafka.cache import ItemCache, ItemCaches
 from services.queue.kafka.log import check_topic
 from services.queue.ports import Unstored
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
-from shared.kafka.delivery import Delivery, Loss, Record
 from shared.kafka.fetcher import Fetcher
 from shared.kafka.groups import KafkaGroup
 from shared.kafka.offsets import EARLIEST, LATEST, NONE, Partition, delete_records, list_offsets
@@ -46,8 +46,6 @@ CHECK_S = 1.0
 """Between looks at whether the topic may be another one; it costs no request while nothing is suspect."""
 READS_AT_ONCE: Final = 2
 """Of one queue, of items that have left the cache: each may bring some megabytes."""
-REFUSED_FOR_GOOD: Final = frozenset({10, 18, 32, 87})
-"""Error codes: the record is too large, its time is wrong, or a rule of the topic forbids it."""
 ALL_READS_AT_ONCE: Final = 8
 """Of all queues."""
 
@@ -58,20 +56,6 @@ class Shared:
 
     caches: ItemCaches = field(default_factory=ItemCaches)
     reads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(ALL_READS_AT_ONCE))
-
-
-class _Fate(Delivery):
-    """What has become of appended items."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.unsure: list[int] = []
-        self.refused: list[int] = []
-
-    def lost(self, indexes: Sequence[int], loss: Loss) -> None:
-        is_refused = loss.code in REFUSED_FOR_GOOD and not loss.is_unknown
-        (self.refused if is_refused else self.unsure).extend(indexes)
-        super().lost(indexes, loss)
 
 
 class KafkaItemLog:
@@ -88,7 +72,8 @@ class KafkaItemLog:
         partitions: int,
         shared: Shared | None = None,
     ) -> None:
-        self._cluster, self._fetcher, self._sender = cluster, fetcher, sender
+        self._cluster, self._fetcher = cluster, fetcher
+        self._appender = ItemAppender(sender, topic, partitions)
         self._topic = topic
         self._group = KafkaGroup(cluster, group)
         self.starts = [0] * partitions
@@ -109,7 +94,6 @@ class KafkaItemLog:
         """Set when something was read, or the frontier moved; its reader clears it."""
         self._has_gone_back = False
         """Whether the frontier has gone back since there is a fault: only an operator's seek does that."""
-        self._turn = 0
 
     def __repr__(self) -> str:
         return f"<KafkaItemLog {self._topic}: {len(self._cache)} items, read to {self.ends}>"
@@ -264,23 +248,8 @@ class KafkaItemLog:
             yield record.offset, read_record(record.value, record.headers, record.timestamp)
 
     async def append(self, items: Sequence[ItemRecord]) -> Unstored:
-        """See `ItemLog`. All go to one partition, in order; the next call's go to the next one."""
-        self._turn = (self._turn + 1) % len(self.ends)
-        place = self._partitions[self._turn]
-        fate = await self._send(place, items, range(len(items)))
-        refused = fate.refused
-        if len(items) > 1:  # a batch is refused as a whole, for one of its records
-            alone = [await self._send(place, items, [index]) for index in refused]
-            refused = [index for one in alone for index in one.refused]
-            fate.unsure += [index for one in alone for index in one.unsure]
-        return Unstored(sorted(fate.unsure), refused)
-
-    async def _send(self, place: Partition, items: Sequence[ItemRecord], indexes: Sequence[int]) -> _Fate:
-        records: list[Record] = [(None, items[n].value, headers_of(items[n])) for n in indexes]
-        fate = _Fate()
-        fate.expect(self._sender.add(place, records, indexes, fate))
-        await fate.done
-        return fate
+        """See `ItemLog`."""
+        return await self._appender.append(items)
 
     async def find(self, to: int | str) -> list[int]:
         """See `ItemLog`."""

@@ -14,9 +14,9 @@ from services.queue.kafka.cache import MAX_BYTES, ItemCaches
 from services.queue.kafka.items import KafkaItemLog, Shared
 from services.queue.kafka.log import KafkaCommandLog
 from services.queue.ports import CommandLog
-from shared.errors import InvalidInput, KafkaUnavailable
+from shared.errors import Conflict, InvalidInput, KafkaUnavailable
 from shared.kafka.access import KafkaAccess
-from shared.kafka.catalog import count_replicas, delete_topics, list_all, read_settings
+from shared.kafka.catalog import TopicSpec, count_replicas, delete_topics, list_all, read_settings
 from shared.kafka.cluster import Cluster
 from shared.kafka.fetcher import Fetcher
 from shared.kafka.groups import KafkaGroup
@@ -80,15 +80,25 @@ class KafkaQueueStore:
         own = [] if over else [queue_topic(self._names, name, partitions)]
         own.append(queue_topic(self._names, letters, 1))
         logs = [queue_log_topic(self._names, one) for one in (name, letters)]
-        # Kafka may reject a single one: `queue.mail_log` and `queue.mail.log` would share metrics
-        made = await ensure_topics(self._access, [*own, *logs], self._replication, all_or_none=True)
+        # what is wrong with a topic that is there is found before the others are created
         for log in logs:
-            if log.name not in made:
-                await self._check_clock(log.name)
+            await self._check_clock(log.name)
+        if not over:
+            await self._check_partitions(own[0])
+        # Kafka may reject a single one: `queue.mail_log` and `queue.mail.log` would share metrics
+        await ensure_topics(self._access, [*own, *logs], self._replication, all_or_none=True)
+        if not over:  # somebody else may have created them meanwhile
+            await self._check_partitions(own[0])
+
+    async def _check_partitions(self, items: TopicSpec) -> None:
+        """Raises Conflict if the topic is there with other partitions."""
+        found = await count_replicas(self._items.cluster, [items.name])
+        if items.name in found and len(found[items.name]) != items.partitions:
+            raise Conflict(f"the topic {items.name} is there, with {len(found[items.name])} partitions")
 
     async def _check_clock(self, log: str) -> None:
         """Raises InvalidInput if the log, which an operator has made, has the times of those who write."""
-        with contextlib.suppress(KafkaUnavailable):  # a broker may forbid to ask
+        with contextlib.suppress(KafkaUnavailable):  # there is none yet, or a broker forbids to ask
             found = await read_settings(self._logs.cluster, [log], [_TIMES])
             if _TIMES in found[log] and found[log][_TIMES].value != "LogAppendTime":
                 raise InvalidInput(f"the topic {log} must have {_TIMES}=LogAppendTime: leases end by it")

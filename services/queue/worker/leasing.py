@@ -261,6 +261,8 @@ class Leasing:
                 left -= len(found)
                 whole = [one for one in found if has_value(one.record)]
                 stay += [one.leased for one in found if not has_value(one.record)]
+                if not whole:
+                    continue
                 unstored = await self.sound_items.append([redriven(one.record) for one in whole])
                 await dead.ack([one.receipt for n, one in enumerate(whole) if n not in unstored.indexes])
                 if unstored.unsure:

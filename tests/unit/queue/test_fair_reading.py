@@ -36,7 +36,8 @@ def small_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
 async def queues(kafka: FakeKafka, *topics: str) -> AsyncIterator[tuple[Fetcher, list[KafkaItemLog]]]:
     """The items of queues that share a fetcher's room, while they are read ahead."""
     cluster = Cluster("fake:1", kafka.connect)
-    shared, nothing = Shared(ItemCaches(30_000)), Any
+    shared = Shared(ItemCaches(30_000))
+    nothing: Any = None
     reader = Fetcher(cluster, max_bytes=ROOM, is_committed=True, pace_s=0)
     logs = [
         KafkaItemLog(cluster, reader, nothing, topic=topic, group="g", partitions=1, shared=shared)

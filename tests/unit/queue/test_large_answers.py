@@ -10,6 +10,7 @@ import pytest
 
 from services.queue.core.items import ItemRecord
 from services.queue.core.open_items import Place
+from services.queue.ports import Unstored
 from services.queue.worker import handing_out
 from tests.fakes.queues import InMemoryItemLog, InMemoryQueueStore
 from tests.fakes.virtual_time import virtual_time
@@ -79,7 +80,7 @@ async def test_many_large_items_are_rejected_some_at_a_time() -> None:
         letters = (await one.queues.find("q.dead")).items
         append = letters.append
 
-        async def counted(items: Any) -> list[int]:
+        async def counted(items: Any) -> Unstored:
             at_once.append(len(items))
             return await append(items)
 

@@ -111,10 +111,17 @@ async def test_a_redrive_puts_back_what_it_can() -> None:
         refused = await one.http.post("/queues/q/redrive")
         back = await one.lease(max=10)
         left = await one.call("GET", "q")
+        store.max_bytes.clear()
+        await one.call("POST", "q/purge")
+        await asyncio.sleep(100)
+        last = [await one.call("POST", "q/redrive") for _ in range(2)]
+        (letter,) = await one.lease("q.dead", max=10, wait_s=5)
 
     assert refused.status_code == 409
     assert [item["data"] for item in back] == [1, 2]
     assert left["dead"] == 2
+    assert last == [{"ready": 1}] * 2
+    assert letter["headers"]["place"] == "q/0/0"
 
 
 @virtual_time
