@@ -259,7 +259,7 @@ def _live(routes: APIRouter, console: Console) -> None:
     ) -> Response:
         seen = last_seen(request.headers.get("last-event-id", ""), after)
         streams = [int(number) for number in rows.split(",") if number]
-        chunks = console.hub.follow(group, colour, streams, seen, work)
+        chunks = console.hub.follow(group, colour, streams, seen, caller_of(request).name, work)
         return EventStream(request, chunks)
 
 
