@@ -88,6 +88,34 @@ def test_a_scale_has_few_round_lines_and_room_for_all(most: int) -> None:
     assert len(scale.grid()) <= 5
 
 
+@given(st.lists(st.integers(0, 10**11) | st.just(0), min_size=2, max_size=5).map(sorted))
+def test_a_longer_session_never_stands_lower(lasted: list[int]) -> None:
+    """Also one of less than a second, or of years. Powers of ten have no place for 0: it is the bottom."""
+    found = [
+        a_row(hour, 5, 1) | {f"duration_ms_p{p}": ms for p in (50, 90, 99)} for hour, ms in enumerate(lasted)
+    ]
+    drawn = report_page({"hours": found}, 0, "hour", "anywhere").durations
+    assert drawn is not None
+    heights = [float(point.split(",")[1]) for point in drawn.lines[0][2].split()]
+    lines = {name: y for y, name in drawn.grid}
+
+    assert heights == sorted(heights, reverse=True)
+    assert ("0 s" in lines) == (lasted[0] < 1_000)
+    if "0 s" in lines:
+        assert {height for ms, height in zip(lasted, heights, strict=True) if ms == 0} <= {BOTTOM}
+        assert all(h <= lines["1 s"] for ms, h in zip(lasted, heights, strict=True) if ms >= 1_000)
+        assert lines["1 s"] < lines["0 s"] == BOTTOM
+
+
+def test_a_duration_that_is_not_known_is_left_out() -> None:
+    """And so is the name of a line without any."""
+    found = [a_row(hour, 5, 1_000) | {"duration_ms_p99": None} for hour in (1, 2)]
+    drawn = report_page({"hours": found}, 0, "hour", "anywhere").durations
+    assert drawn is not None
+
+    assert [name for name, _, _ in drawn.lines] == ["p50", "p90"]
+
+
 @given(rows)
 def test_names_of_lines_do_not_cover_each_other(found: list[dict[str, Any]]) -> None:
     """At least the height of a line of text apart."""
