@@ -11,16 +11,19 @@ from services.control.http.console.words import count, listed, plural
 
 PAST = 24.0
 """How much of the width the past gets, however long it is; without any past nothing."""
+WIDTH = 31.0
+"""How much of the width an offset of a trillion takes on a small screen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogMark:
-    """An offset of the log: where it stands."""
+    """An offset of the log: where it stands. `is_below`: its label does, beside those of others above."""
 
     name: str
     offset: int
     x: float
     anchor: str
+    is_below: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,23 +53,12 @@ def log_drawing(first: int, safe_offset: int, position: int, end: int) -> LogDra
     parts = [("past", 0.0, past), ("replay", past, at - past), ("lag", at, last - at)]
     marks = [("first", first, 0.0), ("safe offset", safe_offset, past), ("position", position, at)]
     words = f"{plural(replay, 'record')} to replay, {plural(lag, 'record')} behind the end."
-    # one that would cover another is said below
-    if position not in (safe_offset, end) and not max(past, 8) + 8 < at < 92:
+    # on a small screen it would cover another one: it is said in words
+    if position not in (safe_offset, end) and not (WIDTH if past else 0) + WIDTH / 2 < at < 100 - WIDTH / 2:
         words = f"Position {count(marks.pop()[1])}. {words}"
+    alike = groupby([*marks, ("end", end, last)], key=itemgetter(1))
     return LogDrawing(
-        marks=[
-            LogMark(
-                name=listed([name for name, _, _ in same]),
-                offset=offset,
-                x=round(same[0][2], 2),
-                anchor="middle"
-                if same[0][0] == "position" and at < 100
-                else "end"
-                if same[0][2] == 100
-                else "start",
-            )
-            for offset, same in _alike([*marks, ("end", end, last)])
-        ],
+        marks=[_mark(offset, list(same)) for offset, same in alike],
         parts=[
             LogPart(name=name, x=round(x, 2), width=round(width, 2)) for name, x, width in parts if width > 0
         ],
@@ -74,5 +66,8 @@ def log_drawing(first: int, safe_offset: int, position: int, end: int) -> LogDra
     )
 
 
-def _alike(marks: list[tuple[str, int, float]]) -> list[tuple[int, list[tuple[str, int, float]]]]:
-    return [(offset, list(same)) for offset, same in groupby(marks, key=itemgetter(1))]
+def _mark(offset: int, same: Sequence[tuple[str, int, float]]) -> LogMark:
+    names, (_, _, x) = [name for name, _, _ in same], same[0]
+    is_below = names in (["first"], ["position"])
+    anchor = "middle" if names == ["position"] else "end" if x == 100 else "start"
+    return LogMark(name=listed(names), offset=offset, x=round(x, 2), anchor=anchor, is_below=is_below)
