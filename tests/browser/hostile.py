@@ -52,6 +52,7 @@ KEYS: Final = (_long("key-"), _long(TURNED), _long(PILED))
 PATHS: Final = ("/" + "very-long-path/" * 130, "/" + "p" * 2_000, f"/{TURNED}", f"/{PILED}", "/")
 STREAM: Final = initial_table(STREAMS).stream_for(KEYS[1].encode())
 FINISHED: Final = f"{1:032x}"
+HOSTILE_WISH: Final = {"kind": "rebalance", "reason": f"{TURNED} {PILED}"}
 
 
 def _sources() -> Sources:
@@ -92,7 +93,7 @@ def _runs() -> Runs:
     hours = [
         hour | {"sessions": TRILLION, "fragments": TRILLION, "duration_ms_p50": 0} for hour in made["hours"]
     ]
-    runs.add("reports", "succeeded", made | {"items": items, "hours": hours, "item_paths": list(PATHS)})
+    runs.add("reports", "succeeded", made | {"items": items, "hours": hours})
     return runs
 
 
@@ -151,8 +152,3 @@ def hostile_control(folder: Path) -> contextlib.AbstractContextManager[str]:
 def empty_control(folder: Path) -> contextlib.AbstractContextManager[str]:
     """The URL of a control that has read a cluster without anything in it."""
     return _served(_empty, folder)
-
-
-def reason() -> dict[str, Any]:
-    """A wish whose reason is hostile."""
-    return {"kind": "rebalance", "reason": f"{TURNED} {PILED}"[:200]}

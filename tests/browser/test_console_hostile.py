@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import quote
 
-import httpx
-import pytest
-
-from agent.tests.chromium import Browser
-from tests.browser import conftest, hostile
+from tests.browser import hostile
 from tests.browser.page import Page
 
 PAGES = {
@@ -27,7 +21,7 @@ PAGES = {
     "run-a-job": "/console/actions/run?job=reports",
     "reports": "/console/reports",
     "groups": "/console/groups",
-    "drain": "/console/actions/drain?member=m1",
+    "pause": "/console/actions/pause",
     "operations": "/console/operations",
     "queues": "/console/queues",
     "queue": "/console/queues/mail",
@@ -53,9 +47,9 @@ TURNS_OTHERS = """
       if (!/[\\u0590-\\u08ff\\u202a-\\u202e]/.test(text.data)) continue;
       let at = text.parentElement;
       if (at.matches("option, script, title")) continue;
-      while (!holds(getComputedStyle(at)) && !isBlock(getComputedStyle(at))) at = at.parentElement;
+      while (!isBlock(getComputedStyle(at)) && !holds(getComputedStyle(at))) at = at.parentElement;
       // what stands alone in its block turns nothing but itself
-      if (!holds(getComputedStyle(at)) && at.textContent.trim() !== text.data.trim())
+      if (isBlock(getComputedStyle(at)) && at.textContent.trim() !== text.data.trim())
         found.push(`${at.localName}: ${at.textContent.trim().slice(0, 80)}`);
     }
     return found;
@@ -75,27 +69,6 @@ COVERED = """
     return found;
 """
 """The labels of drawings that cover each other."""
-
-
-@pytest.fixture(scope="module")
-def hostile_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A control with the worst data."""
-    with hostile.hostile_control(tmp_path_factory.mktemp("hostile")) as url:
-        httpx.post(f"{url}/operations", json=hostile.reason(), timeout=60).raise_for_status()
-        yield url
-
-
-@pytest.fixture
-def hostile_page(_browser: Browser, hostile_url: str) -> Iterator[Page]:
-    """A tab on it."""
-    yield from conftest._tab(_browser, hostile_url)
-
-
-@pytest.fixture
-def empty_page(_browser: Browser, tmp_path: Path) -> Iterator[Page]:
-    """A tab on a control that has nothing to show."""
-    with hostile.empty_control(tmp_path) as url:
-        yield from conftest._tab(_browser, url)
 
 
 def test_no_text_of_a_client_hides_a_number_or_turns_the_words_around_it(hostile_page: Page) -> None:

@@ -101,6 +101,16 @@ def plural(number: int, one: str, many: str = "") -> str:
     return f"{count(number)} {one if number == 1 else many or one + 's'}"
 
 
+def shortened(text: str, most: int = 160) -> str:
+    """The text; a longer one without its middle.
+
+    >>> shortened("/shoes/4711"), shortened("/shoes/trail/red/4711", 12)
+    ('/shoes/4711', '/shoes…/4711')
+    """
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]}…{text[half + 1 - most :]}"
+
+
 def digest_of(*texts: str) -> str:
     """A short name of the texts: other texts have another one."""
     return hashlib.blake2b("\n".join(texts).encode(), digest_size=6).hexdigest()

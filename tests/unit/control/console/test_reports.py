@@ -207,6 +207,18 @@ async def test_the_newest_report_is_charts_and_a_table(desk: RunsDesk) -> None:
     assert "alert('x')" not in page.html
 
 
+async def test_a_long_item_is_cut_in_its_middle_and_shown_whole_on_demand(desk: RunsDesk) -> None:
+    """Its count stands beside it; what begins and what ends a path tells it from others."""
+    path = "/" + "very-long-path/" * 130 + "end"
+    desk.runs.add("reports", "succeeded", REPORT | {"items": [{"item": path, "count": 10**12}]})
+    page = await page_at(desk.http, "/console/reports")
+
+    (shown,) = (text for text in page.text.split() if text.startswith("/very-long-path/"))
+    assert (len(shown), shown[-4:], shown.count("…")) == (160, "/end", 1)
+    assert path in page.values("code", "title")
+    assert f"{shown} 1,000,000,000,000" in page.text
+
+
 async def test_a_report_leads_to_its_whole_table(desk: RunsDesk) -> None:
     """As CSV and as Parquet, of this report alone; and to the form that makes it again."""
     desk.runs.add("reports", "succeeded", REPORT, parameters={"report": "march", "top": 5})
