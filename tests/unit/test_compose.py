@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from cli.commands.settings import SERVICES
-from cli.stack.options import StackOptions
+from cli.stack.options import SERVICES, StackOptions
 from cli.stack.processes import StackProcesses
 from cli.stack.servers import KafkaOptions, ZooKeeperOptions, kafka_config, zookeeper_config
 from services.consumer.settings import ConsumerSettings

@@ -14,7 +14,7 @@ import kubernetes_validate
 import pytest
 from ruamel.yaml import YAML
 
-from cli.commands.settings import SERVICES
+from cli.stack.options import SERVICES
 from services.control.http.api.access.tokens import parse_token
 from services.control.http.api.guard import is_own_host
 from services.control.settings import ControlSettings, own_hosts_for
