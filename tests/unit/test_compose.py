@@ -273,6 +273,8 @@ def test_a_container_can_harm_nothing_but_its_volumes(service: str) -> None:
     assert sum(megabytes(options.split(",")[0].removeprefix("size=")) for options in in_memory.values()) < (
         megabytes(declared["mem_limit"]) / 2
     )
+    # it has the mode of the folder that it covers, and belongs to root if nobody is named
+    assert all(",uid=" in options for folder, options in in_memory.items() if folder != "/tmp")
     assert "privileged" not in declared
 
 
