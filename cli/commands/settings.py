@@ -12,19 +12,10 @@ from collections.abc import Iterable
 
 import click
 
-from services.consumer.settings import ConsumerSettings
-from services.control.settings import ControlSettings
-from services.producer.settings import ProducerSettings
-from services.queue.settings import QueueServiceSettings
+from cli.stack.options import SERVICES
 from shared.service.service_settings import ServiceSettings
 from shared.service.settings import Row, describe, variable_for
 
-SERVICES: dict[str, type[ServiceSettings]] = {
-    "producer": ProducerSettings,
-    "consumer": ConsumerSettings,
-    "control": ControlSettings,
-    "queue": QueueServiceSettings,
-}
 SHOWN_DEFAULTS = {"BATON_MEMBER": "host name and process id"}
 """Descriptions of defaults that differ in every process."""
 ELSEWHERE = {

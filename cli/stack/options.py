@@ -6,19 +6,36 @@ and the services. Docker compose uses the same ports (docs/operations.md).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cli.stack.servers import LOOPBACK, KafkaOptions, ZooKeeperOptions
+from services.consumer.settings import ConsumerSettings
 from services.control.core.lake_paths import TABLES
+from services.control.settings import ControlSettings
+from services.producer.settings import ProducerSettings
+from services.queue.settings import QueueServiceSettings
 from shared.errors import SettingsInvalid
 from shared.model.names import is_namespace
+from shared.service.known_settings import KNOWN
+from shared.service.service_settings import ServiceSettings
+from shared.service.settings import variable_for
+
+SERVICES: dict[str, type[ServiceSettings]] = {
+    "producer": ProducerSettings,
+    "consumer": ConsumerSettings,
+    "control": ControlSettings,
+    "queue": QueueServiceSettings,
+}
 
 MAX_STREAMS = 4096
 MAX_CONSUMERS = 64
 MAX_SPARK_WORKERS = 16
 HIGHEST_OFFSET = 65_535 - 9_094
+SIGNING = {"BATON_SECRET", "BATON_ACCEPTED_SECRET", "BATON_SECRET_FILE"}
+"""Members and control sign with these. The producer, which strangers reach, has no use for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,3 +202,21 @@ def environment_of(options: StackOptions, port: int, base: Mapping[str, str], **
     mine |= {f"BATON_{name.upper()}": value for name, value in own.items()}
     # later ones win
     return {**base, **stack, **options.environment, **mine}
+
+
+def own_environment(environment: Mapping[str, str], service: str = "") -> dict[str, str]:
+    """The environment without the settings of other processes, some of which are their secrets.
+
+    `service`: whose it is; "" for a server, which has no setting of Baton's. Keys of an object store are
+    control's alone: its drivers pass them to the executors.
+    """
+    own = {"BATON_CACHE"}
+    if service:
+        own |= {variable_for(one.name) for one in dataclasses.fields(SERVICES[service])}
+    if service == "producer":
+        own -= SIGNING
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in own or not (name in KNOWN or (name.startswith("AWS_") and service != "control"))
+    }

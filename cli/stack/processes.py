@@ -17,7 +17,7 @@ from cli.stack.faults import NotReady
 from cli.stack.java import find_java, pyspark_jars
 from cli.stack.leash import on_leash
 from cli.stack.lock import cache_folder, class_path, jar_folder, read_lock
-from cli.stack.options import StackOptions, environment_of, lake_of
+from cli.stack.options import StackOptions, environment_of, lake_of, own_environment
 from cli.stack.probes import is_ready, kafka_answers, listens, zookeeper_answers
 from cli.stack.secured import LOCK_VARIABLES, StackLocks
 from cli.stack.servers import (
@@ -57,7 +57,7 @@ class StackProcesses:
             log=self._log("zookeeper"),
             is_ready=lambda: zookeeper_answers(options.address),
             address=options.address,
-            environment=os.environ,
+            environment=own_environment(os.environ),
         )
 
     async def kafka(self) -> ProcessSpec:
@@ -75,7 +75,7 @@ class StackProcesses:
             log=self._log("kafka"),
             is_ready=lambda: kafka_answers(locks.admin if locks else options.address),
             address=options.address,
-            environment=os.environ,
+            environment=own_environment(os.environ),
             ready_timeout_s=120.0,
         )
 
@@ -105,7 +105,7 @@ class StackProcesses:
             log=self._log(name),
             is_ready=lambda: listens(LOOPBACK, port),
             address=f"{LOOPBACK}:{port}",
-            environment={**os.environ, **spark_environment()},
+            environment={**own_environment(os.environ), **spark_environment()},
         )
 
     def producer(self) -> ProcessSpec:
@@ -148,7 +148,7 @@ class StackProcesses:
             log=self._log(name),
             is_ready=lambda: is_ready(LOOPBACK, port, tls),
             address=self._options.url_of(port),
-            environment=environment_of(self._options, port, base, **own),
+            environment=own_environment(environment_of(self._options, port, base, **own), service),
             folder=self._options.home,
         )
 

@@ -18,6 +18,9 @@ from cli.stack.faults import AlreadyRunning, HomeUnusable
 from cli.stack.identity import Identity
 from cli.terminal.local_stack import LOCK_FILE, STATE_FILE
 
+WRITTEN = ("zookeeper", "kafka", "spark", "runs", "lake", "logs")
+"""The folders in which the processes keep people's data, such as the segments of Kafka's log."""
+
 
 class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
     """One supervised process; `identity` is None while it does not run."""
@@ -74,9 +77,12 @@ def forget_state(home: Path) -> None:
 
 
 def make_home(home: Path) -> None:
-    """Makes the folder and those above it. Raises HomeUnusable."""
+    """Makes the folder and those above it, and lets nobody else into what it holds. Raises HomeUnusable."""
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # a home that was there before may serve others, too: only what an earlier start has written is closed
+        for folder in filter(Path.is_dir, (home / name for name in WRITTEN)):
+            folder.chmod(0o700)
     except OSError as error:
         raise home_unusable(home, error) from None
 
@@ -92,7 +98,8 @@ def home_unusable(home: Path, error: OSError) -> HomeUnusable:
 def lock_home(home: Path) -> Iterator[None]:
     """Reserves the home, which is made if it is missing, for this process during the block.
 
-    Raises HomeUnusable, AlreadyRunning.
+    Whatever this process and its children write during the block is closed to other users. Raises
+    HomeUnusable, AlreadyRunning.
     """
     make_home(home)
     try:
@@ -110,4 +117,8 @@ def lock_home(home: Path) -> Iterator[None]:
                 f"a local stack is already running in {home}{pid}: stop it with `baton down --home {home}`,"
                 " or choose another --home and --port-offset"
             ) from None
-        yield
+        before = os.umask(0o077)
+        try:
+            yield
+        finally:
+            os.umask(before)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
+import httpx
 import pytest
 
 from agent.tests import chromium
@@ -12,6 +14,7 @@ from agent.tests.chromium import Browser, find_programs
 from bench.console import control
 from cli.stack.lock import jar_folder
 from tests.browser.baton import RunningBaton
+from tests.browser.hostile import HOSTILE_WISH, empty_control, hostile_control
 from tests.browser.page import Page
 
 
@@ -83,3 +86,18 @@ def large() -> Iterator[str]:
 def map_page(_browser: Browser, large: str) -> Iterator[Page]:
     """A tab on it, with the same demands as on any other page."""
     yield from _tab(_browser, large)
+
+
+@pytest.fixture
+def hostile_page(_browser: Browser, tmp_path: Path) -> Iterator[Page]:
+    """A tab on a control in memory with the worst texts and numbers."""
+    with hostile_control(tmp_path) as url:
+        httpx.post(f"{url}/operations", json=HOSTILE_WISH, timeout=60).raise_for_status()
+        yield from _tab(_browser, url)
+
+
+@pytest.fixture
+def empty_page(_browser: Browser, tmp_path: Path) -> Iterator[Page]:
+    """A tab on a control in memory that has nothing to show."""
+    with empty_control(tmp_path) as url:
+        yield from _tab(_browser, url)

@@ -244,4 +244,5 @@ class Page:
         asked = self.run("return performance.getEntriesByType('resource').map((entry) => entry.name)")
         strangers = [url for url in asked if urlsplit(url).netloc != urlsplit(self._url).netloc]
         assert not strangers
-        assert not self._browser.complaints()
+        complaints = self._browser.complaints()
+        assert not complaints, complaints

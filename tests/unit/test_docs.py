@@ -11,9 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cli.commands.settings import SERVICES, settings_page
+from cli.commands.settings import settings_page
 from cli.kafka.rights import PRINCIPALS, rights_of
 from cli.main import COMMANDS
+from cli.stack.options import SERVICES
 from services.control.core.rows import StreamRow
 from services.producer.core.ingest import ingest
 from services.producer.http.door import Answer

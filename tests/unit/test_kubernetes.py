@@ -14,13 +14,13 @@ import kubernetes_validate
 import pytest
 from ruamel.yaml import YAML
 
-from cli.commands.settings import SERVICES
+from cli.stack.options import SERVICES
 from services.control.http.api.access.tokens import parse_token
 from services.control.http.api.guard import is_own_host
 from services.control.settings import ControlSettings, own_hosts_for
 from shared.errors import InvalidInput, SettingsInvalid
 from shared.service.settings import load, variable_for
-from tests.unit.test_compose import CACHE, COMPOSE, FOREIGN, image_environment
+from tests.unit.test_compose import CACHE, COMPOSE, FOREIGN, image_environment, megabytes
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 VERSION = "1.31"
@@ -190,9 +190,26 @@ def test_a_pod_is_probed_bounded_and_without_rights(service: str) -> None:
     # throttling would cost a member its lease
     assert {"memory"} == found["resources"]["limits"].keys()
     assert (pod["securityContext"]["runAsNonRoot"], pod["automountServiceAccountToken"]) == (True, False)
-    assert found["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert found["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
     mounts, volumes = {one["name"] for one in found["volumeMounts"]}, {one["name"] for one in pod["volumes"]}
     assert mounts == volumes
+
+
+@pytest.mark.parametrize("service", KINDS)
+def test_a_pod_may_do_what_its_container_of_the_compose_file_may(service: str) -> None:
+    """It writes to the same folders, and has the same limit of memory."""
+    declared, found = COMPOSE["services"][service], container(service)
+    volumes = {mount.partition(":")[2] for mount in declared.get("volumes", ())}
+    written = volumes | {mount.partition(":")[0] for mount in declared["tmpfs"]}
+
+    assert {one["mountPath"] for one in found["volumeMounts"] if not one.get("readOnly")} == written
+    assert megabytes(found["resources"]["limits"]["memory"].lower().removesuffix("i")) == megabytes(
+        declared["mem_limit"]
+    )
 
 
 @pytest.mark.parametrize("service", KINDS)

@@ -1,6 +1,6 @@
 """Checks of Kafka: do all brokers answer, and have Baton's topics what the exactly-once promise needs?
 
-`judge_topic` and `judge_retention` are pure; the others read what they judge.
+The `judge_…` are pure; the others read what they judge.
 """
 
 from __future__ import annotations
@@ -68,11 +68,7 @@ async def check_topics(kafka: Kafka, names: Names) -> list[Finding]:
     if not any(names.stream_of(topic) is not None for topic in existing):
         todo = "start a producer, which creates them; check BATON_KAFKA and BATON_NAMESPACE"
         return [wrong("topics", "there are no fragments topics", todo)]
-    findings = [
-        wrong(f"topic {name}", "it does not exist", "restart a member of its group, which creates it")
-        for name in specs
-        if name not in existing
-    ]
+    findings = [judge_missing(name, names) for name in specs if name not in existing]
     for name in sorted(replicas):
         spec = specs.get(name, TopicSpec(name=name))
         findings += judge_topic(spec, replicas[name], settings[name], brokers)
@@ -81,6 +77,14 @@ async def check_topics(kafka: Kafka, names: Names) -> list[Finding]:
     faulty = {finding.about for finding in findings}
     good = sum(f"topic {name}" not in faulty for name in replicas)
     return [*findings, ok("topics", f"{good:,} of {len(replicas):,} as they should be")]
+
+
+def judge_missing(topic: str, names: Names) -> Finding:
+    """What to do about a topic that should exist: whoever creates its kind does so at its start."""
+    creator = "a producer" if names.stream_of(topic) is not None else "a member of its group"
+    return wrong(
+        f"topic {topic}", "it does not exist", f"restart {creator}, which creates it if it has the right"
+    )
 
 
 def expected_topics(names: Names, existing: set[str]) -> dict[str, TopicSpec]:

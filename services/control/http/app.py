@@ -104,7 +104,7 @@ def create_app(parts: Parts, *, hosts: Iterable[str], access: Access, root_path:
     install_docs(app)
 
     def complaints() -> list[str]:
-        return [*parts.view.complaints(), *access.complaints()]
+        return [*parts.view.complaints(), *parts.operations.complaints(), *access.complaints()]
 
     install_health(app, complaints, parts.registry, remarks=access.remarks)
     assets = Assets()

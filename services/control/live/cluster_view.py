@@ -26,7 +26,7 @@ from services.control.core.report import (
 from services.control.core.rows import PlanRow, StreamDetail, StreamRow
 from services.control.live.reading import Reading
 from services.control.ports import ClusterSource, MemberSource, OffsetSource, ProducerSource
-from shared.errors import KafkaUnavailable, NotFound, ZooKeeperUnavailable
+from shared.errors import KafkaUnavailable, NotFound, Unavailable, ZooKeeperUnavailable
 from shared.model.names import Names
 from shared.model.start import GroupStart
 
@@ -183,17 +183,19 @@ class ClusterView:
         return int(max(ages, default=0.0) * 1000)
 
     def complaints(self) -> list[str]:
-        """One sentence per source that cannot be read now, or is not served yet."""
-        return list(self.unread())
+        """One sentence per source that cannot be read now, and why pages cannot be shown yet."""
+        found = dict.fromkeys(self.unread())
+        try:
+            self.served()
+        except Unavailable as error:
+            found[error.reason] = None
+        return list(found)
 
     def unread(self) -> dict[str, int | None]:
         """When each source that cannot be read now was read last (ms UTC), by its complaint; None: never."""
         patience_s = PATIENCE_S + 4 * self._refresh_s
-        is_served = self._served.has_cluster
         return {
-            reading.complaint(): reading.read_ms
-            for reading in self._readings
-            if reading.is_late(patience_s) or (reading is self._cluster and not is_served)
+            reading.complaint(): reading.read_ms for reading in self._readings if reading.is_late(patience_s)
         }
 
     @property

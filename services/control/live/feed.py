@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
 from services.control.core.movements import READ, Movement, movements
 from services.control.core.recent_events import EventFilter, RecentEvents, StoredEvent
+from services.control.live.seats import Seats
 from shared.errors import KafkaUnavailable, Unavailable
 
 HEARTBEAT_S = 15.0
@@ -22,6 +23,7 @@ RECONNECT_MS = 1_000
 CHUNK = 200
 """Most events in one chunk: a slow follower holds at most one chunk in memory."""
 MAX_FOLLOWERS = 500
+"""Of all callers together, who share them fairly."""
 
 
 class TooManyFollowers(Unavailable):
@@ -48,10 +50,10 @@ class EventFeed:
         self._error = "they have not been read yet"
         self._changed = asyncio.Event()
         self._is_closed = False
-        self.followers = 0
+        self.followers = Seats(MAX_FOLLOWERS)
 
     def __repr__(self) -> str:
-        return f"<EventFeed of {self.recent_events!r} to {self.followers} followers>"
+        return f"<EventFeed of {self.recent_events!r} to {len(self.followers)} followers>"
 
     def begin(self, first: int) -> None:
         """Starts over: the topic is read from its beginning, and `first` is its first offset."""
@@ -97,21 +99,24 @@ class EventFeed:
         self._is_closed = True
         self._wake()
 
-    def follow(self, after: int | None, limit: int, event_filter: EventFilter) -> AsyncGenerator[bytes]:
+    def follow(
+        self, after: int | None, limit: int, event_filter: EventFilter, holder: str
+    ) -> AsyncGenerator[bytes]:
         """Server-sent events: those after an id, or the newest `limit`, and then each new one.
 
-        Raises TooManyFollowers, KafkaUnavailable.
+        `holder`: the caller's name. Raises TooManyFollowers, KafkaUnavailable.
         """
         self.require_read()
-        if self.followers >= MAX_FOLLOWERS:
-            raise TooManyFollowers(f"there are {MAX_FOLLOWERS} followers already")
-        return self._follow(after, limit, event_filter)
+        if not self.followers.has_room(holder):
+            raise TooManyFollowers(f"there are {self.followers.most} followers already")
+        return self._follow(after, limit, event_filter, holder)
 
     async def _follow(
-        self, after: int | None, limit: int, event_filter: EventFilter
+        self, after: int | None, limit: int, event_filter: EventFilter, holder: str
     ) -> AsyncGenerator[bytes]:
         recent_events = self.recent_events
-        self.followers += 1
+        seat = self.followers.take(holder)
+        self._wake()  # one of the others may have lost its seat
         try:
             yield b"retry: %d\n\n" % RECONNECT_MS
             if after is None:
@@ -122,7 +127,7 @@ class EventFeed:
             else:
                 reached = recent_events.floor - 1
                 yield b": events after %d are gone; continuing at %d\n\n" % (after, recent_events.floor)
-            while recent_events.is_known_after(reached):
+            while recent_events.is_known_after(reached) and not seat.is_lost:
                 # taken before the events are read: an event that arrives meanwhile sets this very one
                 changed, until = self._changed, recent_events.next_id
                 found = recent_events.after(reached, CHUNK, event_filter)
@@ -135,7 +140,7 @@ class EventFeed:
                 elif not await self._wait(changed):
                     yield _chunk((), reached)
         finally:
-            self.followers -= 1
+            self.followers.leave(seat)
 
     async def _wait(self, changed: asyncio.Event) -> bool:
         """Whether something changed within the heartbeat's time."""

@@ -43,7 +43,7 @@ class _ControlMetrics(Collector):
             runs.add_metric([job, state], count)
         yield runs
         yield GaugeMetricFamily(
-            "baton_event_followers", "Clients that follow the events", self._feed.followers
+            "baton_event_followers", "Clients that follow the events", len(self._feed.followers)
         )
         yield CounterMetricFamily(
             "baton_events_unreadable",

@@ -49,6 +49,7 @@ from shared.errors import BatonError, Unavailable, ZooKeeperUnavailable
 
 Effect = Callable[[], Awaitable[None]]
 """A change in ZooKeeper that waits to be made."""
+UNREAD = "the operations have not been read yet"
 logger = logging.getLogger(__name__)
 
 
@@ -185,6 +186,10 @@ class Operations:
             self._actions.report_operation(ended, cause, what="cancel ")
             return await self._end(ended)
 
+    def complaints(self) -> list[str]:
+        """Why the operations cannot be shown yet, if they cannot."""
+        return [] if self._is_read else [UNREAD]
+
     def all(self) -> Sequence[Operation]:
         """All remembered operations, newest first. Raises ZooKeeperUnavailable until they have been read."""
         self._require_read()
@@ -282,7 +287,7 @@ class Operations:
 
     def _require_read(self) -> None:
         if not self._is_read:
-            raise ZooKeeperUnavailable("the operations have not been read yet")
+            raise ZooKeeperUnavailable(UNREAD)
 
     def _situation(self, wish: Wish) -> Situation:
         view = self._view.group(wish.group).view

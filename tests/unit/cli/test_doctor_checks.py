@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.commands.checks.findings import Finding, checked
-from cli.commands.checks.kafka import expected_topics, judge_retention, judge_topic
+from cli.commands.checks.kafka import expected_topics, judge_missing, judge_retention, judge_topic
 from cli.commands.checks.machine import LEAST_FREE_BYTES, LEAST_FREE_SHARE, check_disk, check_java, check_lake
 from cli.commands.checks.services import (
     MOST_SKEW_S,
@@ -120,6 +120,23 @@ def test_a_topic_has_the_settings_that_baton_needs(settings: Mapping[str, str], 
 
     assert [finding.says.startswith(says or "") for finding in found] == [True] * (says is not None)
     assert all(finding.todo.startswith("baton kafka settings t ") for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("topic", "creator"),
+    [
+        ("fragments.0003", "a producer"),
+        ("sessions", "a member of its group"),
+        ("checkpoints.other", "a member of its group"),
+    ],
+)
+def test_a_missing_topic_is_created_by_those_who_need_it_first(topic: str, creator: str) -> None:
+    """A member would wait for its fragments topics forever: producers create them, when they start."""
+    finding = judge_missing(topic, Names())
+
+    assert topic in expected_topics(Names(), {"fragments.0003", "checkpoints.default", "checkpoints.other"})
+    assert finding.about == f"topic {topic}"
+    assert finding.todo == f"restart {creator}, which creates it if it has the right"
 
 
 @pytest.mark.parametrize(

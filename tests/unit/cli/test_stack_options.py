@@ -123,3 +123,36 @@ def test_the_environment_of_a_service_has_all_options() -> None:
     assert found["BATON_KAFKA"] == "127.0.0.1:9092"
     assert (found["BATON_STREAMS"], found["BATON_GAP_MS"]) == ("7", "5")
     assert (found["BATON_PORT"], found["BATON_MEMBER"]) == ("8010", "consumer-0")
+
+
+def test_each_process_gets_its_own_secrets_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell has those of all services and of the command line, and the environment of a process can be read
+    by whatever breaks into it. Servers get none. A misspelt name reaches everybody: services report it.
+    """
+    secrets = {
+        "BATON_SECRET_FILE": {"consumer", "queue", "control"},
+        "BATON_WRITE_KEYS": {"producer"},
+        "BATON_QUEUE_KEYS_FILE": {"queue"},
+        "BATON_QUEUE_KEY_FILE": {"control"},
+        "BATON_SPARK_SECRET_FILE": set(),  # of another stack
+        "BATON_TOKEN": set(),
+        "BATON_WRITE_KEY": set(),
+        "AWS_SECRET_ACCESS_KEY": {"control"},
+        "BATON_SECRRET": {"producer", "consumer", "queue", "control"},
+    }
+    for name in secrets:
+        monkeypatch.setenv(name, "of the shell")
+    processes = StackProcesses(StackOptions(home=tmp_path, spark_workers=1))
+    services = (processes.producer(), processes.consumer(0), processes.queue(), processes.control())
+    servers = (processes.zookeeper(), processes.spark_master(), processes.spark_worker(0))
+
+    found = {
+        name: {spec.argv[-1].removeprefix("services.") for spec in services if name in spec.environment}
+        for name in secrets
+    }
+
+    assert found == secrets
+    assert [
+        spec.name for spec in servers if secrets.keys() & spec.environment.keys() != {"BATON_SECRRET"}
+    ] == []
+    assert all("PATH" in spec.environment for spec in (*services, *servers))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -50,3 +52,28 @@ def test_a_home_has_one_stack_at_a_time(tmp_path: Path) -> None:
 
     with lock_home(tmp_path):
         pass
+
+
+def test_nobody_else_reads_what_a_stack_stores(tmp_path: Path) -> None:
+    """Kafka's segments and the lake hold people's data; servers write them with the modes they are given."""
+    home = tmp_path / "home"
+
+    with lock_home(home):
+        subprocess.run(["mkdir", str(home / "kafka")], check=True)
+        subprocess.run(["touch", str(home / "kafka" / "segment")], check=True)
+    (tmp_path / "after").touch()
+
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (home, home / "kafka", home / "kafka" / "segment")]
+    assert modes == [0o700, 0o700, 0o600]
+    assert stat.S_IMODE((tmp_path / "after").stat().st_mode) != 0o600
+
+
+def test_a_home_that_was_there_before_stays_open_and_its_data_are_closed(tmp_path: Path) -> None:
+    """It may hold more than the stack. What an earlier version has left open is closed as well."""
+    (tmp_path / "kafka").mkdir(mode=0o755)
+    tmp_path.chmod(0o755)
+
+    with lock_home(tmp_path):
+        modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path, tmp_path / "kafka")]
+
+    assert modes == [0o755, 0o700]

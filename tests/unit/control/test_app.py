@@ -463,6 +463,21 @@ async def test_before_the_first_reading_the_answer_is_503(path: str) -> None:
     assert (ready.status_code, live.status_code) == (503, 200)
 
 
+async def test_control_is_ready_only_once_the_operations_can_be_shown() -> None:
+    """They are read beside the view, so either may come first; until then their page is a 503."""
+    sources, world = small_baton(), OperatorsWorld()
+    view = sources.view()
+    await view.step()
+    app = app_on(view, EventFeed(), InMemoryRunner(), operations=world.operations)
+    transport = httpx.ASGITransport(app, client=("127.0.0.1", 50_000))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as http:
+        before = [(await http.get(path)).status_code for path in ("/readyz", "/operations")]
+        await world.look()
+        after = [(await http.get(path)).status_code for path in ("/readyz", "/operations")]
+
+    assert (before, after) == ([503, 503], [200, 200])
+
+
 async def test_a_run_is_started_followed_and_cancelled(face: Face) -> None:
     """202 with a Location, where GET shows it and DELETE cancels it."""
     response = await face.http.post("/jobs/reports/runs", json={"top": 3})

@@ -100,18 +100,34 @@ async def test_readiness_forgives_short_failures_and_past_ones() -> None:
 async def test_what_was_read_but_is_not_served_yet_is_a_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody who has seen control ready gets a 503 because the view is not composed yet."""
     sources = small_baton()
-    view = sources.view()
+    view, read = sources.view(), sources.offsets.read
 
-    async def look(_count: int, _groups: Iterable[str]) -> Offsets:
+    async def look(count: int, groups: Iterable[str]) -> Offsets:
         """After ZooKeeper was read, before the view is composed."""
         complaints.extend(view.complaints())
-        return sources.offsets.offsets
+        return await read(count, groups)
 
     complaints: list[str] = []
     monkeypatch.setattr(sources.offsets, "read", look)
     await view.step()
 
     assert "ZooKeeper cannot be read: no answer yet" in complaints
+    assert view.complaints() == []
+
+
+async def test_control_is_not_ready_while_the_logs_of_new_streams_are_unread() -> None:
+    """The pages of a table that has grown are a 503 until Kafka was asked about all of its streams."""
+    sources = small_baton()
+    view = await view_of(sources)
+    ready = view.complaints()
+
+    sources.cluster.cluster = dataclasses.replace(sources.cluster.cluster, count=5)
+    await view.look_again()
+
+    with pytest.raises(KafkaUnavailable) as refused:
+        view.served()
+    assert (ready, view.complaints()) == ([], [refused.value.reason])
+    await view.step()
     assert view.complaints() == []
 
 

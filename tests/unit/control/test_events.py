@@ -40,10 +40,10 @@ class Listener:
     async def following(self, last: int | None = None, **query: str | int) -> asyncio.Task[str]:
         """Starts to follow; the task returns the response's text, which ends when the feed closes."""
         headers = {"accept": EVENT_STREAM} | ({} if last is None else {"last-event-id": str(last)})
-        before = self.feed.followers
+        before = len(self.feed.followers)
         response = asyncio.create_task(self._text(headers, query))
         async with asyncio.timeout(5):
-            while self.feed.followers == before and not response.done():  # noqa: ASYNC110
+            while len(self.feed.followers) == before and not response.done():  # noqa: ASYNC110
                 await asyncio.sleep(0)
         return response
 
@@ -132,7 +132,7 @@ async def test_a_follower_gets_the_newest_events_and_then_each_new_one(listener:
 
     assert text.startswith("retry: 1000\n\nid: 1\ndata: {")
     assert ids_in(text) == [1, 2, 3, 4, 5]
-    assert listener.feed.followers == 0
+    assert len(listener.feed.followers) == 0
 
 
 @pytest.mark.parametrize("last", range(-1, 8))
@@ -178,7 +178,7 @@ async def test_a_follower_that_returns_too_late_learns_of_the_gap(listener: List
 async def test_a_follower_that_is_too_slow_is_cut_off() -> None:
     """Its response ends once its next event has left the ring, so its backlog is bounded."""
     events = feed_of(1, recent_events=RecentEvents(kept=10))
-    slow = events.follow(-1, 100, EventFilter())
+    slow = events.follow(-1, 100, EventFilter(), "ann")
     got = [await anext(slow), await anext(slow)]
 
     events.receive(record(n) for n in range(1, 40))
@@ -186,14 +186,14 @@ async def test_a_follower_that_is_too_slow_is_cut_off() -> None:
 
     assert ids_in(got[1].decode()) == [0]
     assert rest == []
-    assert events.followers == 0
+    assert len(events.followers) == 0
 
 
 async def test_a_burst_of_events_is_sent_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks are bounded, and no event between them is lost."""
     monkeypatch.setattr(feed, "CHUNK", 3)
     events = feed_of(8)
-    chunks = events.follow(-1, 100, EventFilter())
+    chunks = events.follow(-1, 100, EventFilter(), "ann")
 
     found = [ids_in((await anext(chunks)).decode()) for _ in range(4)]
 
@@ -204,7 +204,7 @@ async def test_a_burst_of_events_is_sent_in_chunks(monkeypatch: pytest.MonkeyPat
 async def test_silence_is_filled_with_heartbeats() -> None:
     """They carry the id that was reached, so a client with a narrow filter can still resume."""
     events = feed_of(8, heartbeat_s=0.01)
-    chunks = events.follow(None, 1, EventFilter(stream=2))
+    chunks = events.follow(None, 1, EventFilter(stream=2), "ann")
 
     found = [await anext(chunks) for _ in range(3)]
 
@@ -214,9 +214,9 @@ async def test_silence_is_filled_with_heartbeats() -> None:
     await chunks.aclose()
 
 
-async def test_followers_are_bounded(monkeypatch: pytest.MonkeyPatch, listener: Listener) -> None:
+async def test_followers_are_bounded(listener: Listener) -> None:
     """Beyond the limit, a client is asked to come back later."""
-    monkeypatch.setattr(feed, "MAX_FOLLOWERS", 1)
+    listener.feed.followers.most = 1
     following = await listener.following()
 
     refused = await listener.http.get("/events", headers={"accept": EVENT_STREAM})
@@ -224,6 +224,25 @@ async def test_followers_are_bounded(monkeypatch: pytest.MonkeyPatch, listener: 
     await following
 
     assert (refused.status_code, refused.json()["type"]) == (503, "urn:baton:too-many-followers")
+
+
+async def test_a_follower_that_has_lost_its_seat_ends() -> None:
+    """Another caller has it now; the client comes back, and is told that there is no room."""
+    events = feed_of(0, heartbeat_s=3600)
+    events.followers.most = 2
+    events.followers.take("ann")
+    first = events.follow(-1, 100, EventFilter(), "ann")
+    await anext(first)
+
+    async with asyncio.timeout(30):
+        second = events.follow(-1, 100, EventFilter(), "ben")
+        await anext(second)
+        rest = [chunk async for chunk in first]
+
+    assert rest == []
+    with pytest.raises(feed.TooManyFollowers):
+        events.follow(-1, 100, EventFilter(), "ann")
+    await second.aclose()
 
 
 async def test_a_follower_that_reads_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,4 +271,4 @@ async def test_a_follower_that_reads_nothing_is_dropped(monkeypatch: pytest.Monk
     async with asyncio.timeout(5):
         await app(scope, receive, send)
 
-    assert (sent, events.followers) == (3, 0)
+    assert (sent, len(events.followers)) == (3, 0)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands.settings import ELSEWHERE, SERVICES
+from cli.commands.settings import ELSEWHERE
+from cli.stack.options import SERVICES
 from shared.service.known_settings import KNOWN, misspelt
 from shared.service.settings import variable_for
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands.settings import SERVICES
+from cli.stack.options import SERVICES
 from services.control.spark.driver import __main__ as driver
 from shared.service.settings import describe
 

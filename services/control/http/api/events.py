@@ -21,7 +21,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Send
 
 from services.control.core.recent_events import EventFilter, RecentEvents, StoredEvent
-from services.control.http.api.access.caller import is_admitted
+from services.control.http.api.access.caller import caller_of, is_admitted
 from services.control.http.api.openapi import Responses, answers, refuses, schema_of
 from services.control.http.api.pages import INVALID, LISTED, MAX_LIMIT, NOT_FOUND, StaleMs, joined
 from services.control.live.feed import EventFeed
@@ -147,7 +147,8 @@ def events_routes(feed: EventFeed, check_group: Callable[[str], None]) -> APIRou
         if wanted.group is not None and not feed.recent_events.has_group(wanted.group):
             check_group(wanted.group)
         if EVENT_STREAM in request.headers.get("accept", ""):
-            chunks = feed.follow(last_seen(last_event_id, wanted.after), wanted.limit, wanted.filter)
+            after, holder = last_seen(last_event_id, wanted.after), caller_of(request).name
+            chunks = feed.follow(after, wanted.limit, wanted.filter, holder)
             return EventStream(request, chunks)
         past = feed.recent_events
         rows = [event.row for event in wanted.page_of(past)]

@@ -23,6 +23,7 @@ from services.control.http.console.scene import Scene, facts, member_cells, stre
 from services.control.http.console.words import digest_of
 from services.control.http.console.work import Kind, WorkLog
 from services.control.live.feed import RECONNECT_MS, EventFeed
+from services.control.live.seats import Seats
 from shared.errors import BatonError, Unavailable
 
 QUIET_S: Final = 3.0
@@ -30,6 +31,7 @@ QUIET_S: Final = 3.0
 SLACK_S: Final = 2.0
 """How old a reading may be when it is sent, plus its way to the page (s), where control looks often."""
 MOST_VIEWERS: Final = 500
+"""Of all callers together, who share them fairly."""
 MOST_EVENTS: Final = 100
 logger = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -187,10 +189,10 @@ class LiveHub:
         self._every_s = every_s
         self._channels: dict[tuple[str, Colour], _Channel] = {}
         self._is_closed = False
-        self.viewers = 0
+        self.viewers = Seats(MOST_VIEWERS)
 
     def __repr__(self) -> str:
-        return f"<LiveHub with {self.viewers} viewers>"
+        return f"<LiveHub with {len(self.viewers)} viewers>"
 
     @property
     def stale_after_ms(self) -> int:
@@ -201,34 +203,50 @@ class LiveHub:
     def close(self) -> None:
         """Ends every viewer's stream."""
         self._is_closed = True
+        self._wake()
+
+    def _wake(self) -> None:
         for channel in self._channels.values():
             channel.wake()
 
     def follow(
-        self, group: str, colour: Colour, streams: Sequence[int], after: int | None, work: Kind | None = None
+        self,
+        group: str,
+        colour: Colour,
+        streams: Sequence[int],
+        after: int | None,
+        holder: str,
+        work: Kind | None = None,
     ) -> AsyncGenerator[bytes]:
         """Messages `reading` and `event` for a page that shows these streams in a table.
 
         `after`: id of the last event that the page saw; if events after it are no longer known, the page gets
-        a message `gone` and reads itself again. `work`: also messages of this kind. Raises TooManyViewers,
-        UnknownGroup, Unavailable.
+        a message `gone` and reads itself again. `holder`: the caller's name. `work`: also messages of this
+        kind. Raises TooManyViewers, UnknownGroup, Unavailable.
         """
         self._scene_of(group)
-        if self.viewers >= MOST_VIEWERS:
-            raise TooManyViewers(f"{MOST_VIEWERS} pages are open already")
-        return self._follow(group, colour, streams, after, work)
+        if not self.viewers.has_room(holder):
+            raise TooManyViewers(f"{self.viewers.most} pages are open already")
+        return self._follow(group, colour, streams, after, holder, work)
 
     async def _follow(
-        self, group: str, colour: Colour, streams: Sequence[int], after: int | None, work: Kind | None
+        self,
+        group: str,
+        colour: Colour,
+        streams: Sequence[int],
+        after: int | None,
+        holder: str,
+        work: Kind | None,
     ) -> AsyncGenerator[bytes]:
-        channel = self._enter(group, colour)
+        channel, seat = self._enter(group, colour), self.viewers.take(holder)
+        self._wake()  # one of the others may have lost its seat
         recent = self._feed.recent_events
         event_filter = EventFilter(group=group)
         event_id = recent.next_id - 1 if after is None else after
         reached, worked = -1, 0
         try:
             yield b"retry: %d\n%b\n" % (RECONNECT_MS, _id_line(event_id))
-            while not (self._is_closed or channel.is_closed):
+            while not (self._is_closed or channel.is_closed or seat.is_lost):
                 changed = channel.changed
                 # a control that has just started still reads what pages have seen
                 if self._feed.is_read:
@@ -250,12 +268,12 @@ class LiveHub:
                         yield b"".join(news)
                 await changed.wait()
         finally:
+            self.viewers.leave(seat)
             self._leave(group, colour, channel)
 
     def _enter(self, group: str, colour: Colour) -> _Channel:
         channel = self._channels.setdefault((group, colour), _Channel(colour))
         channel.viewers += 1
-        self.viewers += 1
         if channel.task is None:
             channel.task = asyncio.create_task(self._paint(group, channel), name=f"paint {group}")
             channel.task.add_done_callback(lambda task: self._on_end(task, group, colour, channel))
@@ -271,7 +289,6 @@ class LiveHub:
 
     def _leave(self, group: str, colour: Colour, channel: _Channel) -> None:
         channel.viewers -= 1
-        self.viewers -= 1
         if channel.viewers == 0 and not channel.is_closed and channel.task is not None:
             channel.task.cancel()
             del self._channels[group, colour]

@@ -82,7 +82,17 @@ class Pages:
         self._environment.globals |= {"asset": assets.url, "views": VIEWS, "root": root_path}
         self._environment.globals |= {"is_open": is_open}
         self._environment.filters["commands"] = commands
-        for name in ("count", "short", "per_second", "size", "span", "clock", "plural", "listed"):
+        for name in (
+            "count",
+            "short",
+            "per_second",
+            "size",
+            "span",
+            "clock",
+            "plural",
+            "listed",
+            "shortened",
+        ):
             self._environment.filters[name] = getattr(words, name)
 
     def __repr__(self) -> str:

@@ -22,8 +22,13 @@ ENDS: Final = (
     ("ended_limit", "a limit", "limit"),
 )
 PERCENTILES: Final = ("p50", "p90", "p99")
-DURATIONS_MS: Final = (1_000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000, 86_400_000, 864_000_000)
-"""Where the scale of durations may have a line: 1 s to 10 days."""
+DURATIONS_MS: Final = (
+    *(1_000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000),
+    *(86_400_000, 864_000_000, 8_640_000_000, 86_400_000_000),
+)
+"""Where the scale of durations may have a line: 1 s to 1,000 days."""
+BELOW: Final = 0.15
+"""How much of the plot lies below the first of these lines, if there are shorter durations: down to 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,29 +135,38 @@ def _ends(slots: Slots) -> Chart:
 
 
 def _durations(slots: Slots) -> Chart:
-    found = {name: [(row[f"duration_ms_{name}"], at) for row, at in slots.rows] for name in PERCENTILES}
-    every = [max(1_000, value) for points in found.values() for value, _ in points if value is not None]
-    low = max((edge for edge in DURATIONS_MS[:-1] if edge <= min(every, default=1)), default=DURATIONS_MS[0])
+    found = {name: _known(slots, f"duration_ms_{name}") for name in PERCENTILES}
+    every = [value for points in found.values() for value, _ in points] or [0]
+    low = max((edge for edge in DURATIONS_MS[:-1] if edge <= min(every)), default=DURATIONS_MS[0])
     high = min(
-        (edge for edge in DURATIONS_MS if edge >= max(every, default=1) and edge > low),
-        default=max(DURATIONS_MS),
+        (edge for edge in DURATIONS_MS if edge >= max(every) and edge > low), default=max(DURATIONS_MS)
     )
+    # 0 has no place among powers of ten: below the first line the scale is linear
+    below = BELOW if min(every) < low else 0.0
 
     def share(value: float) -> float:
-        return math.log(min(max(value, low), high) / low) / math.log(high / low)
+        if value < low:
+            return below * value / low
+        return below + (1 - below) * math.log(min(value, high) / low) / math.log(high / low)
 
     newest = [f"{name} {span(points[-1][0])}" for name, points in found.items() if points]
+    lines = [edge for edge in (0, *DURATIONS_MS) if (low if not below else 0) <= edge <= high]
     return Chart(
         words=f"How long sessions lasted, last: {', '.join(newest)}.",
-        grid=[(y_of(share(edge)), _duration(edge)) for edge in DURATIONS_MS if low <= edge <= high],
+        grid=[(y_of(share(edge)), _duration(edge)) for edge in lines],
         times=slots.times(),
         lines=_apart(
             [
                 (name, y_of(share(points[-1][0])), _points(slots, [(share(ms), at) for ms, at in points]))
                 for name, points in found.items()
+                if points
             ]
         ),
     )
+
+
+def _known(slots: Slots, name: str) -> list[tuple[float, int]]:
+    return [(row[name], at) for row, at in slots.rows if row[name] is not None]
 
 
 def _points(slots: Slots, points: Sequence[tuple[float, int]]) -> str:

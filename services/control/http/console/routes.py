@@ -162,6 +162,8 @@ def _ownership(routes: APIRouter, console: Console) -> None:
         offset: Annotated[int, Query(ge=0)] = 0,
     ) -> Response:
         scene = console.scene(group)
+        # a group that no member has joined yet is in no znode
+        joined = console.view.served().observed.cluster.groups.get(group)
         drawn = ownership_map(scene, colour)
         found = [row for row in worst_first(scene.rows) if not find or find in (str(row.stream), row.owner)]
         shown = found[offset : offset + PAGE]
@@ -175,7 +177,7 @@ def _ownership(routes: APIRouter, console: Console) -> None:
             by=by,
             legend=legend(drawn.beads, drawn.scale),
             may_act=console.may(request, "operate"),
-            pause=console.view.group(group).view.pause,
+            pause=joined.view.pause if joined else None,
             find=find,
             rows=shown,
             cells={row.stream: _cells(row, scene.now_ms) for row in shown},
@@ -259,7 +261,7 @@ def _live(routes: APIRouter, console: Console) -> None:
     ) -> Response:
         seen = last_seen(request.headers.get("last-event-id", ""), after)
         streams = [int(number) for number in rows.split(",") if number]
-        chunks = console.hub.follow(group, colour, streams, seen, work)
+        chunks = console.hub.follow(group, colour, streams, seen, caller_of(request).name, work)
         return EventStream(request, chunks)
 
 

@@ -20,12 +20,12 @@ def count(number: float | None) -> str:
 def short(number: int | None) -> str:
     """A number of things in at most four characters, for a bead.
 
-    >>> [short(n) for n in (0, 999, 1000, 1234, 9_999, 18_412, 999_999, 2_500_000)]
-    ['0', '999', '1k', '1.2k', '9.9k', '18k', '999k', '2.5M']
+    >>> [short(n) for n in (0, 999, 1000, 1234, 9_999, 18_412, 999_999, 2_500_000, 10**12)]
+    ['0', '999', '1k', '1.2k', '9.9k', '18k', '999k', '2.5M', '1T']
     """
     if number is None:
         return ""
-    for size, unit in ((1_000_000, "M"), (1_000, "k")):
+    for size, unit in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
         if number >= size:
             tenths = number * 10 // size  # cut, not rounded: 9,999 is not 10.0k
             return f"{tenths // 10}{unit}" if tenths >= 100 or tenths % 10 == 0 else f"{tenths / 10}{unit}"
@@ -46,12 +46,12 @@ def per_second(rate: float | None) -> str:
 def size(size_bytes: int | None) -> str:
     """A number of bytes with its unit.
 
-    >>> size(0), size(999), size(88_000), size(15_649_120), size(12_000_000_000)
-    ('0 B', '999 B', '88.0 kB', '15.6 MB', '12.0 GB')
+    >>> size(0), size(999), size(88_000), size(15_649_120), size(12_000_000_000), size(10**15)
+    ('0 B', '999 B', '88.0 kB', '15.6 MB', '12.0 GB', '1000.0 TB')
     """
     if size_bytes is None:
         return ""
-    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if size_bytes >= unit:
             return f"{size_bytes / unit:.1f} {name}"
     return f"{size_bytes} B"
@@ -60,12 +60,12 @@ def size(size_bytes: int | None) -> str:
 def span(duration_ms: float | None) -> str:
     """A length of time with its unit.
 
-    >>> [span(ms) for ms in (0.4, 43.2, 999.6, 7420, 14_000, 2_160_000, 6_720_000, 200_000_000)]
-    ['0.4 ms', '43 ms', '1.00 s', '7.42 s', '14.0 s', '36 min', '1 h 52 min', '2 days']
+    >>> [span(ms) for ms in (0, 0.4, 43.2, 999.6, 7420, 14_000, 2_160_000, 6_720_000, 200_000_000)]
+    ['0 ms', '0.4 ms', '43 ms', '1.00 s', '7.42 s', '14.0 s', '36 min', '1 h 52 min', '2 days']
     """
     if duration_ms is None:
         return ""
-    if duration_ms < 1:
+    if 0 < duration_ms < 1:
         return f"{duration_ms:.1f} ms"
     if duration_ms < 999.5:
         return f"{duration_ms:.0f} ms"
@@ -99,6 +99,16 @@ def plural(number: int, one: str, many: str = "") -> str:
     ('1 stream', '3 streams', '0 sessions were')
     """
     return f"{count(number)} {one if number == 1 else many or one + 's'}"
+
+
+def shortened(text: str, most: int = 160) -> str:
+    """The text; a longer one without its middle.
+
+    >>> shortened("/shoes/4711"), shortened("/shoes/trail/red/4711", 12)
+    ('/shoes/4711', '/shoes…/4711')
+    """
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]}…{text[half + 1 - most :]}"
 
 
 def digest_of(*texts: str) -> str:

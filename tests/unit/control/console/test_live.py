@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.control.core.recent_events import KEPT
-from services.control.http.console.live import MOST_VIEWERS, LiveHub, Painter, TooManyViewers
+from services.control.http.console.live import LiveHub, Painter, TooManyViewers
 from services.control.http.console.scene import Scene
 from services.control.live.feed import EventFeed
 from services.control.settings import ControlSettings
@@ -103,7 +103,7 @@ async def test_a_viewer_that_comes_back_misses_no_event() -> None:
     world = World()
     for event_id in range(5):
         world.happen(event_id)
-    viewer = world.hub.follow("g", "lag", [], 2)
+    viewer = world.hub.follow("g", "lag", [], 2, "ann")
     assert [(await next_with(viewer, b"event")).split(b"\n")[0] for _ in range(2)] == [b"id: 3", b"id: 4"]
     await viewer.aclose()
 
@@ -112,7 +112,7 @@ async def test_a_new_viewer_learns_where_it_stands_and_sees_the_next_event() -> 
     """The first message carries the id of the newest event, so a reconnection continues there."""
     world = World()
     world.happen(0)
-    viewer = world.hub.follow("g", "lag", [], None)
+    viewer = world.hub.follow("g", "lag", [], None, "ann")
     assert b"id: 0\n" in await anext(viewer)
     await next_with(viewer, b"reading")
     world.happen(1)
@@ -123,7 +123,7 @@ async def test_a_new_viewer_learns_where_it_stands_and_sees_the_next_event() -> 
 async def test_events_of_other_groups_move_a_viewer_on() -> None:
     """A quiet group beside a busy one: its viewer comes back with an id that control still knows."""
     world = World()
-    viewer = world.hub.follow("g", "lag", [], None)
+    viewer = world.hub.follow("g", "lag", [], None, "ann")
     await next_with(viewer, b"reading")
     other = encode_event(Event(at=1, group="other", kind="join", member="m9"))
     last = -1
@@ -136,7 +136,7 @@ async def test_events_of_other_groups_move_a_viewer_on() -> None:
                 assert b"gone" not in message
     await viewer.aclose()
     world.happen(last + 1)
-    again = world.hub.follow("g", "lag", [], last)
+    again = world.hub.follow("g", "lag", [], last, "ann")
     assert (await next_with(again, b"event")).startswith(b"id: %d\n" % (last + 1))
     await again.aclose()
 
@@ -144,7 +144,7 @@ async def test_events_of_other_groups_move_a_viewer_on() -> None:
 async def test_a_slow_viewer_gets_the_whole_instead_of_what_it_missed() -> None:
     """It costs no memory meanwhile."""
     world = World()
-    slow, quick = (world.hub.follow("g", "lag", [], None) for _ in range(2))
+    slow, quick = (world.hub.follow("g", "lag", [], None, "ann") for _ in range(2))
     await next_with(slow, b"reading")
     await next_with(quick, b"reading")
     for lag in (5, 6, 7):
@@ -162,7 +162,7 @@ async def test_a_slow_viewer_gets_the_whole_instead_of_what_it_missed() -> None:
 async def test_a_quiet_group_never_looks_stale(every_s: float) -> None:
     """The next message arrives before a page turns stale, even if each carries the oldest reading."""
     hub, loop = World(every_s).hub, asyncio.get_running_loop()
-    viewer = hub.follow("g", "lag", [], None)
+    viewer = hub.follow("g", "lag", [], None, "ann")
     heard_s = list[float]()
     for _ in range(5):
         await next_with(viewer, b"reading")
@@ -175,25 +175,25 @@ async def test_a_quiet_group_never_looks_stale(every_s: float) -> None:
 async def test_closing_ends_every_viewer_and_leaving_ends_the_painting() -> None:
     """Otherwise control's server would wait for the browsers to leave."""
     world = World()
-    viewer = world.hub.follow("g", "lag", [], None)
+    viewer = world.hub.follow("g", "lag", [], None, "ann")
     await next_with(viewer, b"reading")
-    assert world.hub.viewers == 1
+    assert len(world.hub.viewers) == 1
     world.hub.close()
     async with asyncio.timeout(30):
         _ = [message async for message in viewer]
-    assert world.hub.viewers == 0
+    assert len(world.hub.viewers) == 0
 
 
 async def test_a_viewer_whose_painter_failed_comes_back_to_one_that_works() -> None:
     """Its stream ends, so the page connects again."""
     world = World()
-    viewer = world.hub.follow("g", "lag", [], None)
+    viewer = world.hub.follow("g", "lag", [], None, "ann")
     await next_with(viewer, b"reading")
     world.rows = [None]  # type: ignore[list-item]
     async with asyncio.timeout(30):
         _ = [message async for message in viewer]
     world.rows = [stream_row(0)]
-    again = world.hub.follow("g", "lag", [], None)
+    again = world.hub.follow("g", "lag", [], None, "ann")
     assert data_of(await next_with(again, b"reading"))["whole"]
     await again.aclose()
 
@@ -201,6 +201,28 @@ async def test_a_viewer_whose_painter_failed_comes_back_to_one_that_works() -> N
 async def test_too_many_viewers_are_refused() -> None:
     """A clear word instead of a slow control."""
     world = World()
-    world.hub.viewers = MOST_VIEWERS
+    world.hub.viewers.most = 1
+    viewer = world.hub.follow("g", "lag", [], None, "ann")
+    await anext(viewer)
     with pytest.raises(TooManyViewers):
-        world.hub.follow("g", "lag", [], None)
+        world.hub.follow("g", "lag", [], None, "ann")
+    await viewer.aclose()
+
+
+async def test_a_caller_with_many_pages_makes_room_for_another() -> None:
+    """Its newest page ends and comes back later, also where nothing happens that could wake it."""
+    world = World(every_s=3600)
+    world.hub.viewers.most = 2
+    old, new = (world.hub.follow("g", "lag", [], None, "ann") for _ in range(2))
+    await anext(old)
+    await anext(new)
+
+    other = world.hub.follow("g", "lag", [], None, "ben")
+    await anext(other)
+
+    async with asyncio.timeout(30):
+        _ = [message async for message in new]
+        assert b"event: reading" in await anext(old)
+    assert len(world.hub.viewers) == 2
+    await old.aclose()
+    await other.aclose()

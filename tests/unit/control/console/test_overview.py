@@ -199,7 +199,9 @@ EMPTY = StreamHistory(group="g", stream=0, from_=0, step_ms=15_000, lag=[], rate
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.integers(0, 10**9), st.integers(0, 10**9))
 def test_a_log_is_drawn_in_proportion(first: int, past: int, replay: int, lag: int) -> None:
-    """Its parts follow each other and fill the drawing; replay and lag are lengths on one scale."""
+    """Its parts follow each other and fill the drawing; replay and lag are lengths on one scale. Offsets
+    that are equal have one mark: a length without a part would show records that are not there.
+    """
     drawn = log_drawing(first, first + past, first + past + replay, first + past + replay + lag)
     widths = {part.name: part.width for part in drawn.parts}
 
@@ -207,10 +209,33 @@ def test_a_log_is_drawn_in_proportion(first: int, past: int, replay: int, lag: i
         assert abs(one.x + one.width - following.x) <= 0.02
     assert [mark.x for mark in drawn.marks] == sorted(mark.x for mark in drawn.marks)
     assert drawn.marks[-1].offset == first + past + replay + lag
+    assert len({mark.offset for mark in drawn.marks}) == len(drawn.marks)
+    assert abs(sum(widths.values()) - drawn.marks[-1].x) <= 0.02
     if replay and lag:
         share = replay / (replay + lag)
         assert abs(widths.get("replay", 0) - share * (100 - PAST * bool(past))) <= 0.02
     assert set(widths) <= {name for name, n in (("past", past), ("replay", replay), ("lag", lag)) if n}
+
+
+@pytest.mark.parametrize(
+    ("offsets", "marks"),
+    [
+        ((0, 90, 90, 90), [("first", 0.0), ("safe offset, position and end", 100.0)]),
+        ((7, 7, 7, 7), [("first, safe offset, position and end", 0.0)]),
+        ((0, 40, 40, 90), [("first", 0.0), ("safe offset and position", PAST), ("end", 100.0)]),
+        ((0, 40, 90, 90), [("first", 0.0), ("safe offset", PAST), ("position and end", 100.0)]),
+        ((0, 0, 1, 1_000), [("first and safe offset", 0.0), ("end", 100.0)]),
+    ],
+)
+def test_equal_offsets_of_a_log_have_one_mark(
+    offsets: tuple[int, int, int, int], marks: list[tuple[str, float]]
+) -> None:
+    """A position that the mark beside it would cover is said in words."""
+    drawn = log_drawing(*offsets)
+
+    assert [(mark.name, mark.x) for mark in drawn.marks] == marks
+    is_said = drawn.words.startswith(f"Position {offsets[2]}. ")
+    assert is_said == ("position" not in " ".join(name for name, _ in marks))
 
 
 def test_a_log_without_a_past_is_all_replay_and_lag() -> None:

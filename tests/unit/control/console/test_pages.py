@@ -21,7 +21,7 @@ from services.control.http.console.pages import HEADERS
 from services.control.http.console.scene import owned_sentence
 from services.control.live.feed import EventFeed
 from tests.unit.control.console.scenes import MEMBERS, member_row, scene_with, stream_row
-from tests.unit.control.sources import small_baton
+from tests.unit.control.sources import Sources, small_baton
 from tests.unit.control.test_app import InMemoryRunner, app_of, app_on
 
 VIEWS = (
@@ -40,6 +40,14 @@ async def browser_of(*, is_read: bool = True) -> httpx.AsyncClient:
     """A client of the small Baton's console."""
     app = await app_of(small_baton(), InMemoryRunner(), is_read=is_read)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control")
+
+
+@pytest.mark.parametrize("view", ["/", "/console/ownership", "/console/movements", "/console/groups"])
+async def test_a_baton_that_no_member_has_joined_has_its_pages(view: str) -> None:
+    """The group `default` always is, and its pages say what is missing."""
+    app = await app_of(Sources(), InMemoryRunner())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control") as browser:
+        assert (await browser.get(view)).status_code == 200
 
 
 @pytest.mark.parametrize("view", VIEWS)

@@ -88,6 +88,34 @@ def test_a_scale_has_few_round_lines_and_room_for_all(most: int) -> None:
     assert len(scale.grid()) <= 5
 
 
+@given(st.lists(st.integers(0, 10**11) | st.just(0), min_size=2, max_size=5).map(sorted))
+def test_a_longer_session_never_stands_lower(lasted: list[int]) -> None:
+    """Also one of less than a second, or of years. Powers of ten have no place for 0: it is the bottom."""
+    found = [
+        a_row(hour, 5, 1) | {f"duration_ms_p{p}": ms for p in (50, 90, 99)} for hour, ms in enumerate(lasted)
+    ]
+    drawn = report_page({"hours": found}, 0, "hour", "anywhere").durations
+    assert drawn is not None
+    heights = [float(point.split(",")[1]) for point in drawn.lines[0][2].split()]
+    lines = {name: y for y, name in drawn.grid}
+
+    assert heights == sorted(heights, reverse=True)
+    assert ("0 s" in lines) == (lasted[0] < 1_000)
+    if "0 s" in lines:
+        assert {height for ms, height in zip(lasted, heights, strict=True) if ms == 0} <= {BOTTOM}
+        assert all(h <= lines["1 s"] for ms, h in zip(lasted, heights, strict=True) if ms >= 1_000)
+        assert lines["1 s"] < lines["0 s"] == BOTTOM
+
+
+def test_a_duration_that_is_not_known_is_left_out() -> None:
+    """And so is the name of a line without any."""
+    found = [a_row(hour, 5, 1_000) | {"duration_ms_p99": None} for hour in (1, 2)]
+    drawn = report_page({"hours": found}, 0, "hour", "anywhere").durations
+    assert drawn is not None
+
+    assert [name for name, _, _ in drawn.lines] == ["p50", "p90"]
+
+
 @given(rows)
 def test_names_of_lines_do_not_cover_each_other(found: list[dict[str, Any]]) -> None:
     """At least the height of a line of text apart."""
@@ -177,6 +205,18 @@ async def test_the_newest_report_is_charts_and_a_table(desk: RunsDesk) -> None:
     assert "1 Jan 01:00 so far 40 360" in page.text
     assert EVIL in page.text
     assert "alert('x')" not in page.html
+
+
+async def test_a_long_item_is_cut_in_its_middle_and_shown_whole_on_demand(desk: RunsDesk) -> None:
+    """Its count stands beside it; what begins and what ends a path tells it from others."""
+    path = "/" + "very-long-path/" * 130 + "end"
+    desk.runs.add("reports", "succeeded", REPORT | {"items": [{"item": path, "count": 10**12}]})
+    page = await page_at(desk.http, "/console/reports")
+
+    (shown,) = (text for text in page.text.split() if text.startswith("/very-long-path/"))
+    assert (len(shown), shown[-4:], shown.count("…")) == (160, "/end", 1)
+    assert path in page.values("code", "title")
+    assert f"{shown} 1,000,000,000,000" in page.text
 
 
 async def test_a_report_leads_to_its_whole_table(desk: RunsDesk) -> None:

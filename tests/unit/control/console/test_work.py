@@ -117,7 +117,10 @@ async def test_a_page_hears_of_runs_as_they_change() -> None:
         every_s=0.001,
         work=WorkLog(lambda: work_in(runs, [], 1_000)),
     )
-    page, other = hub.follow("default", "lag", [], None, "run"), hub.follow("default", "lag", [], None)
+    page, other = (
+        hub.follow("default", "lag", [], None, "ann", "run"),
+        hub.follow("default", "lag", [], None, "ann"),
+    )
     begun = await next_of(page, b"run")
     runs[0] = msgspec.structs.replace(runs[0], progress=Progress(tasks=4, completed=1))
     later = await next_of(page, b"run")
