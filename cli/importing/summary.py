@@ -32,8 +32,11 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         "repeats_possible": outcome.retries > 0 or outcome.earlier > 0,
         "bytes": tally.bytes,
         "bytes_read": tally.bytes_read,
+        "lines_waiting": tally.waiting,
+        "nuls_dropped": tally.nuls,
         "highest_time": tally.highest_time_ms,
         "reasons": [{"reason": reason, **asdict(found)} for reason, found in tally.reasons.items()],
+        "doubts": [{"doubt": doubt, **asdict(found)} for doubt, found in tally.doubts.items()],
         "markers": outcome.markers,
         "rejected_file": outcome.rejected_file,
         "left_open": outcome.left_open,
@@ -54,6 +57,10 @@ def print_outcome(outcome: Outcome) -> None:
     # the table says how many, these say why and where
     for sentence in outcome.tally.sentences():
         click.echo(sentence)
+    if outcome.tally.waiting:
+        click.echo("The last line has no end, and waits for the next import: `--close` sends it as it is.")
+    if outcome.tally.nuls:
+        click.echo(f"{outcome.tally.nuls:,} NULs before lines were dropped: was the log truncated in use?")
     if outcome.rejected_file:
         more = f" (except for {outcome.left_out:,} that are too long for it)" if outcome.left_out else ""
         click.echo(f"The lines that were not accepted are in {outcome.rejected_file}{more}")

@@ -24,7 +24,11 @@ class Refusals:
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """Counts so far. `lines` excludes blank lines and a header; `bytes` counts accepted fragments."""
+    """Counts so far. `lines` excludes blank lines and a header; `bytes` counts accepted fragments.
+
+    `waiting`: lines without an end that wait for the next import; `nuls`: bytes that were dropped before
+    lines. `doubts`: times that are accepted although they look wrong, by `cli/importing/clocks.py`.
+    """
 
     lines: int = 0
     parsed: int = 0
@@ -35,8 +39,11 @@ class Tally:
     bytes: int = 0
     bytes_read: int = 0
     position: int = 0
+    waiting: int = 0
+    nuls: int = 0
     highest_time_ms: int | None = None
     reasons: dict[str, Refusals] = field(default_factory=dict)
+    doubts: dict[str, Refusals] = field(default_factory=dict)
 
     @property
     def all_accepted(self) -> bool:
@@ -67,20 +74,28 @@ class Tally:
         if self.highest_time_ms is None or time_ms > self.highest_time_ms:
             self.highest_time_ms = time_ms
 
+    def count_doubt(self, line: int, reason: str, detail: str) -> None:
+        """Counts a time that looks wrong."""
+        _note(self.doubts, line, reason, detail, 1)
+
     def sentences(self, place: str = "in line") -> Iterator[str]:
-        """A sentence for each reason; `place` says what its `line` is."""
-        for reason, found in self.reasons.items():
+        """A sentence for each reason, then for each doubt; `place` says what the `line` is."""
+        for reason, found in (*self.reasons.items(), *self.doubts.items()):
             yield f"{found.count:,} × {reason}, first {place} {found.line:,}: {found.detail}"
 
     def _note(self, line: int, reason: str, detail: str, count: int = 1) -> None:
         # reasons come from the producer; a strange one must not grow memory and output without bound
         if reason not in self.reasons and len(self.reasons) >= MAX_REASONS:
             reason = "other"
-        found = self.reasons.get(reason)
-        if found is None:
-            self.reasons[reason] = Refusals(count=count, line=line, detail=detail[:200])
-        else:
-            found.count += count
-            # lanes report out of order, and people look for the first line
-            if line < found.line:
-                found.line, found.detail = line, detail[:200]
+        _note(self.reasons, line, reason, detail, count)
+
+
+def _note(noted: dict[str, Refusals], line: int, reason: str, detail: str, count: int) -> None:
+    found = noted.get(reason)
+    if found is None:
+        noted[reason] = Refusals(count=count, line=line, detail=detail[:200])
+    else:
+        found.count += count
+        # lanes report out of order, and people look for the first line
+        if line < found.line:
+            found.line, found.detail = line, detail[:200]

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.importing.formats import Fields, Format, LineUnreadable, Row, parser_for
-from cli.importing.times import TimeUnit, TimeUnreadable, parse_time
+from cli.importing.formats import Format, parser_for
+from cli.importing.rows import Fields, LineUnreadable, Row
+from cli.importing.times import TimeUnit, TimeUnreadable, time_reader
 from shared.errors import InvalidInput
 
 COMMON = b'127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /a.gif?x=1 HTTP/1.0" 200 2326'
@@ -145,7 +146,7 @@ def test_a_log_without_the_fields_is_rejected(
 )
 def test_times_of_all_forms_are_exact(text: str, unit: TimeUnit, time_ms: int) -> None:
     """Fractions are rounded down to ms, without floats."""
-    assert parse_time(text, unit) == time_ms
+    assert time_reader(unit)(text) == time_ms
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,7 @@ def test_times_of_all_forms_are_exact(text: str, unit: TimeUnit, time_ms: int) -
 def test_unreadable_times_are_rejected(text: str, unit: TimeUnit) -> None:
     """They are never guessed, and raise no other exception."""
     with pytest.raises(TimeUnreadable):
-        parse_time(text, unit)
+        time_reader(unit)(text)
 
 
 @given(raw=st.binary(max_size=200), form=st.sampled_from(["access-log", "tsv", "csv", "ndjson"]))
