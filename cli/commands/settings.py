@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 import click
 
+from cli.terminal.escaping import echo
 from services.consumer.settings import ConsumerSettings
 from services.control.settings import ControlSettings
 from services.producer.settings import ProducerSettings
@@ -69,7 +70,7 @@ on this page, and names the nearest one that is. The client commands read the va
 @click.command("settings")
 def settings_command() -> None:
     """Print every setting of every service as Markdown: meaning, unit, default and range."""
-    click.echo(settings_page(), nl=False)
+    echo(settings_page(), nl=False)
 
 
 def settings_page() -> str:

@@ -125,17 +125,14 @@ def _read_head(path: Path) -> tuple[list[bytes], int]:
     head: list[bytes] = []
     count = 0
     # the whole log is read: the incidents need to know how much of it is in Kafka
-    with open_lines(str(path)) as lines:
+    with open_lines(str(path), ends=True) as lines:
         while (block := lines.read_block()) is not None:
             # a line that is too long counts too, since the import reports it
             found = [line.raw for line in block if line.raw is None or line.raw.strip()]
             count += len(found)
-            head += (
-                [raw.rstrip(b"\r") for raw in found if raw is not None][: 3 - len(head)]
-                if len(head) < 3
-                else []
-            )
-    return head, count
+            if len(head) < 3:
+                head += [raw.rstrip(b"\r") for raw in found[:3] if raw is not None]
+    return head[:3], count
 
 
 def _check(path: Path, form: Format, fields: Fields, head: list[bytes]) -> None:

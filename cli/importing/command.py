@@ -23,6 +23,7 @@ from cli.importing.rows import CLIENT_FROM, NULLS, ClientFrom, Fields
 from cli.importing.run import run_import
 from cli.importing.summary import print_outcome, summary
 from cli.importing.times import TIME_UNITS, TimeUnit
+from cli.terminal.escaping import echo
 from cli.terminal.interrupts import interruptible
 from cli.terminal.options import group_option, output_option, producer_options, wait_url_option
 from cli.terminal.output import print_json
@@ -135,7 +136,7 @@ def import_command(output: str, **given: Any) -> None:
         outcome = asyncio.run(run_import(options, note))
     print_json(summary(outcome)) if output == "json" else print_outcome(outcome)
     if outcome.failure:
-        click.echo(f"import: {outcome.failure}", err=True)
+        echo(f"import: {outcome.failure}", err=True)
     sys.exit(outcome.exit_code)
 
 

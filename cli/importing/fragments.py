@@ -26,10 +26,13 @@ class _Wire(msgspec.Struct, omit_defaults=True):
 
 
 class Outgoing(msgspec.Struct, frozen=True, gc=False):
-    """A fragment to send: its line in the log, event time, JSON, stream, and text in the log."""
+    """A fragment to send: its line in the log, event time, JSON, stream, and text in the log.
+
+    `time_ms` is None if it is in doubt: then it moves no marker.
+    """
 
     line: int
-    time_ms: int
+    time_ms: int | None
     value: bytes
     stream: int = 0
     raw: bytes = b""

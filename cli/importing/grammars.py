@@ -39,7 +39,8 @@ class Grammar:
 
     def __init__(self, parts: list[Part], finish: Callable[[Values], None], adds: tuple[str, ...]) -> None:
         self._parts = parts
-        self._line = re.compile("".join(part.pattern for part in parts), re.ASCII)
+        self.pattern = "".join(part.pattern for part in parts)
+        self._line = re.compile(self.pattern, re.ASCII)
         self._finish = finish
         self.names = (*self._line.groupindex, *adds)
 
@@ -141,7 +142,7 @@ def haproxy() -> Grammar:
     """HAProxy's `option httplog`, with or without what syslog puts in front."""
     parts = [
         Part("", r'(?:[^"\[\]]*+\[\d++\]: )?'),
-        Part("a client with its port", r"(?P<client>\S+):(?P<port>\d++)"),
+        Part("a client with its port", f"(?P<peer>{_WORD})"),
         Part("a time in brackets", r' \[(?P<time>[^\[\]"]++)\]'),
         Part("a frontend, a backend and its server", rf" (?P<frontend>{_WORD}) (?P<backend>{_WORD})"),
         Part("timers", r" (?P<timers>[-+\d/]++)"),
@@ -156,24 +157,17 @@ def haproxy() -> Grammar:
     def finish(values: Values) -> None:
         _split_request(values)
         values |= {"status": int(values["status"]), "bytes": int(values["bytes"])}
+        values["client"] = values["peer"].rpartition(":")[0]
 
-    return Grammar(parts, finish, ("method", "path", "protocol"))
+    return Grammar(parts, finish, ("method", "path", "protocol", "client"))
 
 
 def alb() -> Grammar:
     """AWS's Application Load Balancer; the fields after the trace are the `tail`."""
     plain = (
-        "type",
-        "time",
-        "elb",
-        "peer",
-        "target",
-        "request_time",
-        "target_time",
-        "response_time",
-        "status",
+        *("type", "time", "elb", "peer", "target", "request_time", "target_time", "response_time"),
+        *("status", "target_status", "received_bytes", "sent_bytes"),
     )
-    plain = (*plain, "target_status", "received_bytes", "sent_bytes")
     parts = [
         *(Part(f"the field {name}", rf"(?P<{name}>{_WORD}) ") for name in plain),
         Part("a request in quotes", rf'"(?P<request>{_TEXT})"'),

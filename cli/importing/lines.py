@@ -133,6 +133,8 @@ class LineReader:
     def _last(self) -> list[Line] | None:
         if not self._rest and not self._too_long:
             return None
+        # with CR alone at the ends of lines, the log would wait as one line
+        self._sends_last |= b"\r" in self._rest[:-1]
         if not self._sends_last:
             self.is_waiting = True
             return None

@@ -126,7 +126,7 @@ class FragmentReader:
         if len(value) >= MAX_BATCH_BYTES:
             notes.count_unsent(record, "size", f"the fragment would have {len(value)} bytes")
             return None
-        return Outgoing(record.first, row.time_ms, value, stream, raw)
+        return Outgoing(record.first, None if doubt == "ahead" else row.time_ms, value, stream, raw)
 
     def _parsed(self, record: Record) -> Parsed:
         if record.raw is None:
@@ -145,7 +145,7 @@ class FragmentReader:
 
 def _doubt_text(doubt: Doubt | None, time_ms: int) -> str:
     if doubt == "ahead":
-        return f"{time_text(time_ms)} is far ahead of the lines around it, and ends the sessions of others"
+        return f"{time_text(time_ms)} is far ahead of the lines around it, and may end the sessions of others"
     return f"{time_text(time_ms)} is before 2000: is --time-unit wrong, or was a clock not set?"
 
 

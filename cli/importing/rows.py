@@ -81,7 +81,8 @@ class RowReader:
         if not isinstance(key, str):
             raise LineUnreadable("key", f"the field {fields.key!r} is missing or not text")
         if key.strip().casefold() in self._nulls:
-            raise LineUnreadable("key", f"the field {fields.key!r} is {key!r}, which stands for no value")
+            is_what = f"is {key!r}, which stands for no value (see --null)"
+            raise LineUnreadable("key", f"the field {fields.key!r} {is_what}")
         moment = _look_up(values, fields.time)
         # a bool is an int to Python, and `true` would be the first millisecond of 1970
         if moment is None or moment is _MISSING or isinstance(moment, bool | list | dict):

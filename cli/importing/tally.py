@@ -66,13 +66,13 @@ class Tally:
         self.rejected += 1
         self._note(line, reason, detail)
 
-    def count_accepted(self, size: int, time_ms: int) -> None:
+    def count_accepted(self, size: int, time_ms: int | None) -> None:
         """Counts a fragment that Kafka acknowledged."""
         self.accepted += 1
         self.bytes += size
         # of accepted fragments only: a rejected one with a wrong time must not close everything
-        if self.highest_time_ms is None or time_ms > self.highest_time_ms:
-            self.highest_time_ms = time_ms
+        if time_ms is not None:
+            self.highest_time_ms = max(time_ms, self.highest_time_ms or 0)
 
     def count_doubt(self, line: int, reason: str, detail: str) -> None:
         """Counts a time that looks wrong."""

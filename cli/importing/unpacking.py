@@ -13,18 +13,18 @@ import lzma
 import sys
 import zlib
 from collections.abc import Callable
-from typing import IO, Any, BinaryIO
+from typing import Any, BinaryIO
 
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
 
-PACKED: dict[bytes, Callable[[Any], IO[bytes]]] = {
-    b"\x1f\x8b": gzip.open,
-    b"BZh": bz2.open,
-    b"\xfd7zXZ\0": lzma.open,
-    b"\x28\xb5\x2f\xfd": zstd.open,
+PACKED: dict[bytes, Callable[[Any], Any]] = {
+    b"\x1f\x8b": lambda raw: gzip.GzipFile(fileobj=raw),
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zXZ\0": lzma.LZMAFile,
+    b"\x28\xb5\x2f\xfd": zstd.ZstdFile,
 }
 DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstd.ZstdError, UnicodeDecodeError)
 """What reading damaged or truncated data raises; bzip2 raises an OSError without a number."""
@@ -37,7 +37,7 @@ def unpacked(raw: BinaryIO) -> tuple[io.BufferedIOBase, bool]:
     head = buffered.peek(6)
     for magic, unpack in PACKED.items():
         if head.startswith(magic):
-            return unpack(buffered), True  # type: ignore[return-value]
+            return unpack(buffered), True
     return buffered, False
 
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import click
 import msgspec
 from rich import box
 from rich.cells import cell_len
@@ -22,7 +21,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeE
 from rich.table import Table
 from rich.text import Text
 
-from cli.terminal.escaping import printable
+from cli.terminal.escaping import echo, printable
 from cli.terminal.layout import BETWEEN, Cell, Column, Measured, lay_out, least_width
 
 PLAIN_WIDTH = 240
@@ -34,13 +33,13 @@ Columns = Mapping[str, Cell | Column]
 
 def print_json(value: Any) -> None:
     """Prints the value as indented JSON."""
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def print_json_lines(rows: Iterable[Any]) -> None:
     """Prints each row as one line of JSON."""
     for row in rows:
-        click.echo(msgspec.json.encode(row).decode())
+        echo(msgspec.json.encode(row).decode())
 
 
 def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -52,13 +51,16 @@ def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
         return
     # in order of appearance: a row may leave out what does not apply to it
     names = list(dict.fromkeys(name for row in rows for name in row))
-    for row in [dict(zip(names, names, strict=True)), *rows]:
-        line = io.StringIO()
-        # with this end, a carriage return within a text is quoted, too
-        csv.DictWriter(line, names, lineterminator="\r\n").writerow(
-            {name: _csv_value(value) for name, value in row.items()}
-        )
-        click.echo(line.getvalue().removesuffix("\r\n"))
+    for values in [names, *([_csv_value(row.get(name)) for name in names] for row in rows)]:
+        echo(csv_line(values))
+
+
+def csv_line(values: Iterable[Any]) -> str:
+    """One line of CSV, without its end."""
+    line = io.StringIO()
+    # with this end, a carriage return within a text is quoted, too
+    csv.writer(line, lineterminator="\r\n").writerow(values)
+    return line.getvalue().removesuffix("\r\n")
 
 
 def _csv_value(value: Any) -> Any:
@@ -89,7 +91,7 @@ def _print(columns: Mapping[str, Column], rows: Iterable[Iterable[Any]], title: 
     console.width = sum(column.width or 0 for column in table.columns) + BETWEEN * len(table.columns)
     console.print(table)
     if left_out:
-        click.echo(f"{too_narrow(left_out)}; widen the terminal, or pipe into `cat` to see them", err=True)
+        echo(f"{too_narrow(left_out)}; widen the terminal, or pipe into `cat` to see them", err=True)
 
 
 def too_narrow(left_out: Iterable[str]) -> str:

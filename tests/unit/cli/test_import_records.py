@@ -98,6 +98,13 @@ def test_a_quote_inside_an_unquoted_cell_is_text() -> None:
     assert [row["x"] for row in sent] == ['5" pipe', "plain"]
 
 
+def test_a_line_end_within_a_cell_stays_as_it_is() -> None:
+    """CRLF between lines is no part of a cell, but within quotes it is."""
+    _, sent = csv_imported([b'a,1,"one\r', b'two\r"\r', b"b,2,plain\r"])
+
+    assert [row["x"] for row in sent] == ["one\r\ntwo\r", "plain"]
+
+
 class CountedBytes(bytes):
     """Bytes that add up in `work` how many of them were searched or copied."""
 
