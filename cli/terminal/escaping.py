@@ -7,15 +7,18 @@ one line.
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 
 def echo(message: str | bytes = "", *, err: bool = False, nl: bool = True) -> None:
     """Prints to standard output or error; on a terminal, what it could obey is escaped."""
-    if click.get_text_stream("stderr" if err else "stdout").isatty():
+    if (sys.stderr if err else sys.stdout).isatty():
         text = message if isinstance(message, str) else message.decode(errors="backslashreplace")
         message = _visible(text)
-    click.echo(message, err=err, nl=nl)
+    # without `color`, click takes what looks like a colour out of what goes into a pipe
+    click.echo(message, err=err, nl=nl, color=True)
 
 
 def _visible(text: str) -> str:
