@@ -8,7 +8,7 @@ on or only this one line. All other records pass at once. Used by `cli/importing
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Generic, Literal, TypeVar
 
 T = TypeVar("T")
@@ -38,20 +38,20 @@ class ClockWatch(Generic[T]):
         self._timed = 0
         """How many of those held back have a time."""
 
-    def feed(self, record: T, time_ms: int | None) -> Iterator[tuple[T, Doubt | None]]:
+    def feed(self, record: T, time_ms: int | None) -> Sequence[tuple[T, Doubt | None]]:
         """The records that are judged with this one."""
         if not self._held and not self._is_jump(time_ms):
-            yield record, self._passed(time_ms)
-            return
+            return ((record, self._passed(time_ms)),)
         self._held.append((record, time_ms))
         self._timed += time_ms is not None
+        judged = []
         while self._held and (not self._is_jump(self._held[0][1]) or self._is_enough()):
-            yield self._judged()
+            judged.append(self._judged())
+        return judged
 
-    def finish(self) -> Iterator[tuple[T, Doubt | None]]:
+    def finish(self) -> Sequence[tuple[T, Doubt | None]]:
         """The records that are still held back, with what is known of them."""
-        while self._held:
-            yield self._judged()
+        return [self._judged() for _ in range(len(self._held))]
 
     def _is_enough(self) -> bool:
         return self._timed > NEIGHBOURS or len(self._held) > MOST_HELD

@@ -90,7 +90,9 @@ class FragmentReader:
             parsed = self._parsed(record)
             # a time that is refused anyway says nothing about others
             time_ms = parsed.time_ms if isinstance(parsed, Row) and parsed.time_ms <= self._latest else None
-            yield from self._fragments(self._clocks.feed((record, parsed), time_ms))
+            for (earlier, its), doubt in self._clocks.feed((record, parsed), time_ms):
+                if fragment := self._fragment(earlier, its, doubt):
+                    yield fragment
 
     def _fragments(self, judged: Iterable[tuple[tuple[Record, Parsed], Doubt | None]]) -> Iterator[Outgoing]:
         for (record, parsed), doubt in judged:
@@ -109,7 +111,7 @@ class FragmentReader:
         notes.tally.lines += 1
         notes.tally.parsed += 1
         if doubt and doubt not in self._refuses:
-            notes.tally.count_doubt(record.first, doubt, _doubt_text(doubt, row.time_ms))
+            notes.tally.count_doubt(record.first, doubt, lambda: _doubt_text(doubt, row.time_ms))
         stream = self._table.stream_for(row.key.encode())
         if notes.is_settled(stream, record):
             return None

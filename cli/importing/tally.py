@@ -6,7 +6,7 @@ lines = parsed + unparsed; parsed >= sent >= accepted + rejected, and all are eq
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 MAX_REASONS = 20
@@ -74,9 +74,12 @@ class Tally:
         if time_ms is not None:
             self.highest_time_ms = max(time_ms, self.highest_time_ms or 0)
 
-    def count_doubt(self, line: int, reason: str, detail: str) -> None:
-        """Counts a time that looks wrong."""
-        _note(self.doubts, line, reason, detail, 1)
+    def count_doubt(self, line: int, doubt: str, detail: Callable[[], str]) -> None:
+        """Counts a time that looks wrong; lines come in order, and only the first needs its detail."""
+        if found := self.doubts.get(doubt):
+            found.count += 1
+        else:
+            self.doubts[doubt] = Refusals(count=1, line=line, detail=detail())
 
     def sentences(self, place: str = "in line") -> Iterator[str]:
         """A sentence for each reason, then for each doubt; `place` says what the `line` is."""
@@ -87,15 +90,11 @@ class Tally:
         # reasons come from the producer; a strange one must not grow memory and output without bound
         if reason not in self.reasons and len(self.reasons) >= MAX_REASONS:
             reason = "other"
-        _note(self.reasons, line, reason, detail, count)
-
-
-def _note(noted: dict[str, Refusals], line: int, reason: str, detail: str, count: int) -> None:
-    found = noted.get(reason)
-    if found is None:
-        noted[reason] = Refusals(count=count, line=line, detail=detail[:200])
-    else:
-        found.count += count
-        # lanes report out of order, and people look for the first line
-        if line < found.line:
-            found.line, found.detail = line, detail[:200]
+        found = self.reasons.get(reason)
+        if found is None:
+            self.reasons[reason] = Refusals(count=count, line=line, detail=detail[:200])
+        else:
+            found.count += count
+            # lanes report out of order, and people look for the first line
+            if line < found.line:
+                found.line, found.detail = line, detail[:200]

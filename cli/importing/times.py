@@ -30,6 +30,8 @@ _DAY_TIME = r"(\d\d:\d\d)(?::(\d\d(?:[.,]\d+)?))? ?(Z|UTC|GMT|[+-]\d\d(?::?\d\d)
 _DATE = re.compile(rf"(\d{{4}})-(\d\d)-(\d\d)[T ]{_DAY_TIME}", re.ASCII | re.IGNORECASE)
 _CLF = re.compile(rf"(\d\d?)/({'|'.join(_MONTHS)})/(\d{{4}})[: ]{_DAY_TIME}", re.ASCII | re.IGNORECASE)
 _OFFSET = re.compile(r"([+-])(\d\d):?([0-5]\d)", re.ASCII)
+_DIGITS = {"s": 3, "ms": 0, "us": -3, "ns": -6}
+"""By how many digits a number of each unit is moved to be one of ms."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
@@ -64,7 +66,7 @@ def time_reader(unit: TimeUnit = "auto", zone: str | None = None, pattern: str |
             case "clf":
                 read = functools.partial(_clf, place)
             case "s" | "ms" | "us" | "ns":
-                read = functools.partial(_number, unit)
+                read = functools.partial(_number, _DIGITS[unit])
 
     def within_years(text: str) -> int:
         time_ms = read(text.strip())
@@ -91,30 +93,33 @@ def _zone(name: str) -> tzinfo:
 
 
 def _auto(zone: tzinfo | None, text: str) -> int:
-    # most logs have whole numbers, which need not the pattern
-    if (len(text) <= 20 and text.isascii() and text.isdecimal()) or _NUMBER.fullmatch(text):
-        whole = int(text) if text.isdecimal() else int(Decimal(text))
-        if whole < SECONDS_BELOW:
-            return _number("s", text)
-        return _number("ms" if whole < MS_BELOW else "us" if whole < US_BELOW else "ns", text)
+    # most logs have whole numbers, which need neither the pattern nor a Decimal
+    if len(text) <= 20 and text.isascii() and text.isdecimal():
+        return _by_size(int(text))
+    if _NUMBER.fullmatch(text):
+        return _by_size(Decimal(text))
     # neither numbers nor dates with hyphens contain a slash
     return _clf(zone, text) if "/" in text else _date(zone, text)
 
 
-def _number(unit: Literal["s", "ms", "us", "ns"], text: str) -> int:
+def _by_size(number: int | Decimal) -> int:
+    if number < SECONDS_BELOW:
+        return _ms(number, 3)
+    return _ms(number, 0 if number < MS_BELOW else -3 if number < US_BELOW else -6)
+
+
+def _number(digits: int, text: str) -> int:
     # `Decimal` alone would accept NaN, underscores and exponents that fill the memory
     if _NUMBER.fullmatch(text) is None:
-        raise TimeUnreadable(f"{text[:80]!r} is not a number of {unit}")
-    number = int(text) if text.isdecimal() else Decimal(text)
-    match unit:
-        case "s":
-            return int(number * 1000)
-        case "ms":
-            return int(number)
-        case "us":
-            return int(number // 1000)
-        case "ns":
-            return int(number // 1_000_000)
+        raise TimeUnreadable(f"{text[:80]!r} is not a number")
+    return _ms(Decimal(text), digits)
+
+
+def _ms(number: int | Decimal, digits: int) -> int:
+    """The number times ten to the power of `digits`, rounded down."""
+    if isinstance(number, Decimal):
+        return int(number.scaleb(digits))
+    return number * 10**digits if digits > 0 else number // 10**-digits
 
 
 def _rfc3339(text: str) -> int:

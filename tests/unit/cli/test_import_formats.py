@@ -176,6 +176,7 @@ def test_times_of_all_forms_are_exact(text: str, unit: TimeUnit, time_ms: int) -
         ("-1", "s"),
         ("nan", "auto"),
         ("9e99", "s"),
+        ("9e99", "auto"),
         ("999999999999999", "s"),
         ("30/Feb/2000:00:00:00 +0000", "clf"),
         ("10/Foo/2000:00:00:00 +0000", "clf"),
