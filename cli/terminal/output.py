@@ -106,6 +106,7 @@ def table_of(
 
     None is no terminal: a program that reads the table needs every column.
     """
+    columns = {printable(heading): column for heading, column in columns.items()}
     values = [list(row) for row in rows]
     texts = [[cell_text(value) for value in row] for row in values]
     measured = [
@@ -115,14 +116,15 @@ def table_of(
     full = sum(column.least for column in measured) + BETWEEN * len(measured)
     layout = lay_out(measured, max(PLAIN_WIDTH, full) if width is None else width)
     shown = [at for at in range(len(measured)) if at not in layout.left_out]
-    table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    # as Text, because rich would read brackets as markup
+    caption = Text(printable(title)) if title else None
+    table = Table(box=box.SIMPLE_HEAD, title=caption, title_justify="left", pad_edge=False)
     for at, heading in enumerate(columns):
         if at in shown:
             justify: JustifyMethod = "right" if _is_numeric(values, at) else "left"
             # rich measures in the same way, so it never folds a column that is not prose
-            table.add_column(heading, justify=justify, overflow="fold", width=layout.widths[at])
+            table.add_column(Text(heading), justify=justify, overflow="fold", width=layout.widths[at])
     for row in texts:
-        # as Text, because rich would read brackets in a key as markup
         table.add_row(*(Text(row[at]) for at in shown))
     return table, [heading for at, heading in enumerate(columns) if at not in shown]
 

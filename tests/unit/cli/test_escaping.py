@@ -14,7 +14,7 @@ import pytest
 
 from cli.main import main
 from cli.terminal.escaping import echo
-from cli.terminal.output import print_csv, print_json
+from cli.terminal.output import print_csv, print_json, print_table
 
 HOSTILE = "é\x1b[2J\x07\x9b31m\u202e\\"
 SHOWN = r"é\x1b[2J\x07\x9b31m\u202e" + "\\"
@@ -37,18 +37,22 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 def test_a_terminal_gets_nothing_that_it_could_obey(monkeypatch: pytest.MonkeyPatch) -> None:
     """In text, in bytes, in CSV and JSON, and in errors; line ends and tabs are ours."""
+    # where our own tables have no bold headings
+    monkeypatch.setenv("TERM", "dumb")
     with terminal(monkeypatch) as got:
         echo(f"{HOSTILE}\n\t.")
         echo(HOSTILE.encode() + b"\xff", err=True)
         print_csv([{HOSTILE: HOSTILE}])
         print_json(HOSTILE)
+        print_table([f"[b]{HOSTILE}"], [[f"[b]{HOSTILE}"]], title=f"[b]{HOSTILE}")
         monkeypatch.setattr(sys, "argv", ["baton", "generate", HOSTILE])
         with pytest.raises(SystemExit):
             main()
 
     text = got[0].replace("\r\n", "\n")
     assert [c for c in text if not c.isprintable() and c not in "\n\t"] == []
-    assert text.count(SHOWN) == 4
+    assert text.count(SHOWN) == 4 + 3
+    assert text.count(f"[b]{SHOWN}") == 3
     assert "Error: Got unexpected extra argument" in text
     assert rf"{SHOWN}\xff" in text
 
