@@ -119,7 +119,7 @@ def _ms(number: int | Decimal, digits: int) -> int:
     """The number times ten to the power of `digits`, rounded down."""
     if isinstance(number, Decimal):
         return int(number.scaleb(digits))
-    return number * 10**digits if digits > 0 else number // 10**-digits
+    return int(number * 10**digits) if digits > 0 else int(number // 10**-digits)
 
 
 def _rfc3339(text: str) -> int:
