@@ -7,6 +7,7 @@ one sentence on standard error and an exit code of `cli/terminal/exit_codes.py`.
 from __future__ import annotations
 
 import importlib.metadata
+import io
 import logging
 import os
 import pkgutil
@@ -16,6 +17,7 @@ from typing import NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
+from cli.terminal.escaping import echo
 from cli.terminal.exit_codes import ExitCode, exit_code_for
 from shared.errors import BatonError, SettingsInvalid
 from shared.service.known_settings import misspelt
@@ -142,7 +144,7 @@ def main() -> None:
     """Runs the command and exits with its exit code."""
     # a shell that asks for completions would print them into the line that is being typed
     for sentence in misspelt(os.environ) if COMPLETING not in os.environ else ():
-        click.echo(f"baton: {sentence}", err=True)
+        echo(f"baton: {sentence}", err=True)
     sys.exit(_run())
 
 
@@ -151,20 +153,23 @@ def _run() -> int:
         # not standalone, where click answers Ctrl-C with `Aborted!` and exit code 1
         code = cli(prog_name="baton", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        # it may quote a name out of a folder of others
+        shown = io.StringIO()
+        error.show(shown)
+        echo(shown.getvalue(), err=True, nl=False)
         return error.exit_code
     except click.Abort:
-        click.echo("baton: interrupted", err=True)
+        echo("baton: interrupted", err=True)
         return ExitCode.INTERRUPTED
     except BatonError as error:
         for fault in error.faults if isinstance(error, SettingsInvalid) else [error.detail]:
-            click.echo(f"baton: {fault}", err=True)
+            echo(f"baton: {fault}", err=True)
         return exit_code_for(error)
     except OSError as error:
         # a file or folder that cannot be used; anything else is a bug, and needs its traceback
         if error.filename is None:
             raise
-        click.echo(f"baton: {os.fsdecode(error.filename)}: {error.strerror}", err=True)
+        echo(f"baton: {os.fsdecode(error.filename)}: {error.strerror}", err=True)
         return ExitCode.FAILED
     # click returns the code of `ctx.exit`, or what the command returned, which is None
     return code if isinstance(code, int) else 0

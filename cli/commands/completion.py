@@ -6,6 +6,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from cli.main import COMPLETING
+from cli.terminal.escaping import echo
 
 INSTALL = {
     "bash": 'eval "$(baton completion bash)"     # in ~/.bashrc',
@@ -21,4 +22,4 @@ def completion(shell: str) -> None:
     found = get_completion_class(shell)
     assert found is not None
     # the script alone needs neither the command nor its context
-    click.echo(found(click.Command("baton"), {}, "baton", COMPLETING).source())
+    echo(found(click.Command("baton"), {}, "baton", COMPLETING).source())

@@ -20,6 +20,7 @@ from cli.commands.checks.services import check_control, check_queues
 from cli.commands.checks.zookeeper import check_servers, check_znodes
 from cli.commands.control import print_list
 from cli.stack.state import load_state
+from cli.terminal.escaping import echo
 from cli.terminal.exit_codes import ExitCode
 from cli.terminal.lists import formats_option
 from cli.terminal.local_stack import find_home
@@ -94,8 +95,8 @@ def doctor(
     findings = asyncio.run(examine())
     if output == "text":
         for finding in findings:
-            click.echo(line_of(finding))
-        click.echo(summary(findings), err=True)
+            echo(line_of(finding))
+        echo(summary(findings), err=True)
     else:
         print_list({"findings": [finding._asdict() for finding in findings]}, "findings", output, {})
     if any(finding.state == "wrong" for finding in findings):

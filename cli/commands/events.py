@@ -20,7 +20,7 @@ from cli.commands.control import Answer, ask, print_list
 from cli.http.client import BatonClient
 from cli.http.control import connect_to_control
 from cli.http.sse import ServerSentEvent
-from cli.terminal.escaping import printable
+from cli.terminal.escaping import echo, printable
 from cli.terminal.interrupts import interruptible
 from cli.terminal.lists import check_followed, formats_option
 from cli.terminal.options import url_option
@@ -181,9 +181,9 @@ async def _follow(url: str, params: Params, show: Callable[[Mapping[str, Any]], 
         # fails at once on a wrong address or an unknown name, instead of waiting
         await _events(control, {**params, "limit": 1})
         listen = functools.partial(control.listen, "/events", params)
-        async for event in follow(listen, lambda text: click.echo(f"baton: {text}", err=True)):
+        async for event in follow(listen, lambda text: echo(f"baton: {text}", err=True)):
             show(event)
 
 
 def _print_event(event: Mapping[str, Any]) -> None:
-    click.echo(event_line(event))
+    echo(event_line(event))

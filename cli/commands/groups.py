@@ -17,6 +17,7 @@ import click
 from cli.commands.control import ask, get, get_list, print_list
 from cli.commands.show import GROUP_COLUMNS
 from cli.kafka.offsets_file import parse_offsets
+from cli.terminal.escaping import echo
 from cli.terminal.lists import list_options
 from cli.terminal.options import group_option, output_option, url_option
 from cli.terminal.output import Columns, print_json, print_objects
@@ -101,9 +102,9 @@ def rewind(
         print_json(answer)
     elif dry_run:
         print_objects(START_COLUMNS, answer["streams"])
-        click.echo(f"Group {answer['as']} would read {answer['records']:,} records.")
+        echo(f"Group {answer['as']} would read {answer['records']:,} records.")
     else:
-        click.echo(f"group {answer['to']} is made; start members with BATON_GROUP={answer['to']}")
+        echo(f"group {answer['to']} is made; start members with BATON_GROUP={answer['to']}")
 
 
 @click.group("groups", invoke_without_command=True)
@@ -133,7 +134,7 @@ def show(group: str, sql: bool, url: str, output: str) -> None:
     """Show which sessions are current in a GROUP: its own, and some of the groups that it follows."""
     answer = get(url, f"/groups/{quote(group, safe='')}/current")
     if sql:
-        click.echo(answer["sql"])
+        echo(answer["sql"])
     elif output == "json":
         print_json(answer)
     else:
@@ -149,7 +150,7 @@ def promote(group: str, alias: str, reason: str, url: str) -> None:
     """Let jobs and readers find a GROUP under another name, once it has caught up."""
     wish = {"kind": "promote", "group": group, "alias": alias, "reason": reason}
     ask(url, lambda control: control.operate(wish))
-    click.echo(f"{alias} is {group} now")
+    echo(f"{alias} is {group} now")
 
 
 @groups.command("delete")
@@ -159,7 +160,7 @@ def promote(group: str, alias: str, reason: str, url: str) -> None:
 def delete(group: str, reason: str, url: str) -> None:
     """Delete a GROUP without members, alias or followers; its finished sessions stay."""
     ask(url, lambda control: control.cancel("groups", group, reason))
-    click.echo(f"group {group} is deleted")
+    echo(f"group {group} is deleted")
 
 
 def next_name(group: str, taken: list[str]) -> str:

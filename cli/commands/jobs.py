@@ -12,6 +12,7 @@ import click
 
 from cli.commands.control import ask, get, print_list, start
 from cli.commands.runs import failure_of, print_run, progress_of
+from cli.terminal.escaping import echo
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
 from cli.terminal.lists import list_options
@@ -46,7 +47,7 @@ def jobs(url: str, output: str) -> None:
     for job in answer["jobs"]:
         for parameter in job["parameters"]:
             default = "" if parameter.get("default") is None else f" (default {parameter['default']})"
-            click.echo(f"{job['name']} {parameter['name']}: {parameter['description']}{default}")
+            echo(f"{job['name']} {parameter['name']}: {parameter['description']}{default}")
 
 
 @click.command("run")
@@ -95,14 +96,14 @@ def run(
             if wait:
                 print_run(run)
             else:
-                click.echo(f"run {run['id']} of {name} is {run['state']}")
+                echo(f"run {run['id']} of {name} is {run['state']}")
         failure = failure_of(run) if wait else None
         if failure:
             break
     if output == "json":
         print_json(ended[0] if len(names) == 1 else {"runs": ended})
     if failure:
-        click.echo(f"run {run['id']}: {failure}", err=True)
+        echo(f"run {run['id']}: {failure}", err=True)
         sys.exit(1)
 
 
@@ -118,7 +119,7 @@ def schedules(url: str, output: str) -> None:
     if output != "text" or answer["schedules"]:
         print_list(answer, "schedules", output, SCHEDULE_COLUMNS)
     else:
-        click.echo("There are no schedules: set BATON_SCHEDULES, for example to `lake,reports every 15m`.")
+        echo("There are no schedules: set BATON_SCHEDULES, for example to `lake,reports every 15m`.")
 
 
 @click.command("cancel")
@@ -130,7 +131,7 @@ def cancel(run_id: str, url: str, output: str) -> None:
     if output == "json":
         print_json(answer)
     else:
-        click.echo(f"run {run_id} is {answer['state']}")
+        echo(f"run {run_id} is {answer['state']}")
 
 
 def _shared_out(

@@ -12,7 +12,7 @@ import click
 
 from cli.kafka.groups import check_names
 from cli.kafka.repair import change_settings, delete_offsets, delete_records, read_record
-from cli.terminal.escaping import escaped
+from cli.terminal.escaping import echo, escaped
 from cli.terminal.options import group_option, kafka_options, output_option
 from cli.terminal.output import print_json, print_table, time_text
 from shared.kafka.access import Kafka
@@ -44,7 +44,7 @@ def record(topic: str, offset: int, partition: int, kafka: Kafka, names: Names, 
         return
     # line by line: a value may be larger than any table
     for name, text in fields.items():
-        click.echo(f"{name}: {'-' if text is None else text}")
+        echo(f"{name}: {'-' if text is None else text}")
 
 
 @kafka_group.command("settings")
@@ -77,10 +77,10 @@ def forget(stream: int, checkpoints: bool, yes: bool, group: str, kafka: Kafka, 
     asyncio.run(check_names(kafka, names, group, stream))
     what = "committed offset and the checkpoints" if checkpoints else "committed offset"
     if not yes and not click.confirm(f"delete the {what} of stream {stream} in group {group!r}?"):
-        click.echo("nothing was deleted")
+        echo("nothing was deleted")
         raise click.exceptions.Exit(1)
     asyncio.run(_forget(kafka, names, group, stream, with_checkpoints=checkpoints))
-    click.echo(f"deleted the {what} of stream {stream} in group {group!r}")
+    echo(f"deleted the {what} of stream {stream} in group {group!r}")
 
 
 async def _forget(kafka: Kafka, names: Names, group: str, stream: int, *, with_checkpoints: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cli.commands.control import get
-from cli.terminal.escaping import escaped
+from cli.terminal.escaping import echo, escaped
 from cli.terminal.layout import Column
 from cli.terminal.options import control_options, group_options
 from cli.terminal.output import Columns, cell_text, print_json, print_objects, print_table, time_text
@@ -40,20 +40,20 @@ def find(key: str, limit: int, group: str, url: str, output: str) -> None:
         print_json(found)
         return
     owner = found["owner"] or "nobody"
-    click.echo(f"key {_text(key)}: slot {found['slot']:,}, stream {found['stream']}, owner {owner}")
-    click.echo(open_line(found))
+    echo(f"key {_text(key)}: slot {found['slot']:,}, stream {found['stream']}, owner {owner}")
+    echo(open_line(found))
     finished = found["finished"]
     if finished["sessions"]:
         print_objects(FINISHED_COLUMNS, finished["sessions"], title="Finished, newest first")
     elif finished["sessions"] is not None:
-        click.echo("The lake has no finished session of this key.")
+        echo("The lake has no finished session of this key.")
     else:
-        click.echo(f"Finished sessions are not known: {finished['why']}.")
+        echo(f"Finished sessions are not known: {finished['why']}.")
     if finished["next"] is not None:
-        click.echo(f"There are more than {limit}: --limit, or `baton table sessions key={_text(key)}`.")
+        echo(f"There are more than {limit}: --limit, or `baton table sessions key={_text(key)}`.")
     if finished["behind_records"]:
         records = f"{finished['behind_records']:,} newer records"
-        click.echo(f"The lake lacks {records} of the group: `baton run lake` adds them.")
+        echo(f"The lake lacks {records} of the group: `baton run lake` adds them.")
 
 
 def open_line(found: Mapping[str, Any]) -> str:
@@ -107,7 +107,7 @@ def session(session_id: str, url: str, output: str) -> None:
     }
     print_table(("SESSION", found["id"]), fields.items())
     for data in found["data"]:
-        click.echo(_text(data))
+        echo(data)
 
 
 def _text(text: str) -> str:

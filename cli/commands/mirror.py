@@ -23,6 +23,7 @@ from cli.kafka.mirror.config import MirrorOptions, mirror_config
 from cli.kafka.mirror.copy import carry_out, read_copy
 from cli.kafka.mirror.take_over import Following, MakeGroup, TakeOver, plan
 from cli.stack.mirror import mirror_argv, with_passwords
+from cli.terminal.escaping import echo
 from cli.terminal.exit_codes import ExitCode
 from cli.terminal.layout import Column
 from cli.terminal.options import namespace_option, option, output_option, together
@@ -99,7 +100,7 @@ def config(
         tasks=tasks,
         same_offsets=same_offsets,
     )
-    click.echo(mirror_config(options), nl=False)
+    echo(mirror_config(options), nl=False)
 
 
 @mirror.command("run")
@@ -139,9 +140,9 @@ def check(
     else:
         print_objects(CHECK_COLUMNS, found)
     for group in synced:
-        click.echo(f"the group {group} has offsets at the target, which are not its own", err=True)
+        echo(f"the group {group} has offsets at the target, which are not its own", err=True)
     if not rows:
-        click.echo("there are no topics of a Baton at the source", err=True)
+        echo("there are no topics of a Baton at the source", err=True)
     if synced or not rows or any(row.faults for row in rows):
         sys.exit(ExitCode.FAILED)
 
@@ -224,7 +225,7 @@ async def _take_over(
         async with connected(target) as cluster:
             await znodes.connect(CONNECT_S)
             copy = await read_copy(
-                cluster, znodes, names, following, note=lambda text: click.echo(f"{text} …", err=True)
+                cluster, znodes, names, following, note=lambda text: echo(f"{text} …", err=True)
             )
             found = plan(copy, streams, following)
             for step in () if dry_run else found.steps:
@@ -242,17 +243,17 @@ def _print_plan(found: TakeOver, *, dry_run: bool, output: str) -> None:
     if starts:
         print_objects(START_COLUMNS, starts)
     for step in found.steps:
-        click.echo(f"{'to do' if dry_run else 'done'}: {step}")
+        echo(f"{'to do' if dry_run else 'done'}: {step}")
     if not found.steps:
-        click.echo("nothing is left to do")
+        echo("nothing is left to do")
     elif not dry_run:
         made = [step.group for step in found.steps if isinstance(step, MakeGroup) and not step.start.is_over]
         over = [step.group for step in found.steps if isinstance(step, MakeGroup) and step.start.is_over]
-        click.echo("start producers; do not start MirrorMaker again")
+        echo("start producers; do not start MirrorMaker again")
         if made:
-            click.echo(f"start members with BATON_GROUP={made[0]}")
+            echo(f"start members with BATON_GROUP={made[0]}")
         elif over:
-            click.echo(f"start members of a new group, such as BATON_GROUP={over[0]}-2")
+            echo(f"start members of a new group, such as BATON_GROUP={over[0]}-2")
 
 
 def _range(place: tuple[int, int] | None) -> str | None:

@@ -12,6 +12,7 @@ import click
 
 from cli.kafka.offsets import read_offsets, set_offsets
 from cli.kafka.offsets_file import format_offsets, parse_offsets
+from cli.terminal.escaping import echo
 from cli.terminal.options import kafka_option, output_option
 from cli.terminal.output import Columns, print_json, print_objects
 from shared.kafka.access import Kafka
@@ -60,7 +61,7 @@ def export(groups: tuple[str, ...], kafka: Kafka) -> None:
     With several groups, the group comes first. `kafka-consumer-groups --from-file` reads it.
     """
     found, _ = asyncio.run(read_offsets(kafka, groups))
-    click.echo(format_offsets(found), nl=False)
+    echo(format_offsets(found), nl=False)
 
 
 @offsets.command("import")
@@ -76,4 +77,4 @@ def import_(file: TextIO, group: str, kafka: Kafka) -> None:
     wanted = parse_offsets(file, group)
     asyncio.run(set_offsets(kafka, wanted))
     for name, of_group in wanted.items():
-        click.echo(f"{name}: {len(of_group)} offsets are set")
+        echo(f"{name}: {len(of_group)} offsets are set")

@@ -15,7 +15,7 @@ import click
 from rich.filesize import decimal
 
 from cli.commands.control import Progress, ask, get_list, print_list, start
-from cli.terminal.escaping import printable
+from cli.terminal.escaping import echo, printable
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
 from cli.terminal.lists import list_options
@@ -133,7 +133,7 @@ def operations(cancel: str, reason: str, url: str, output: str, chosen: Mapping[
     if output == "json":
         print_json(answer)
     else:
-        click.echo(f"operation {answer['id']} ({request_text(answer)}) is {answer['state']}")
+        echo(f"operation {answer['id']} ({request_text(answer)}) is {answer['state']}")
 
 
 def request_text(request: Mapping[str, Any]) -> str:
@@ -229,7 +229,7 @@ def _warn_of_last(url: str, group: str, member: str) -> None:
         return
     staying = {row["id"] for row in rows if row["state"] != "draining"}
     if staying == {member}:
-        click.echo(
+        echo(
             f"baton: {member} is the last member of group {group!r}: until another one joins, its streams are"
             " not read and no session is delivered",
             err=True,
@@ -261,11 +261,11 @@ def _operate(wish: Mapping[str, Any], asked: Asked) -> None:
     # a failure goes to standard error instead, with the reason
     elif not has_failed:
         cost = cost_text(answer["total"], answer["sessions"], answer["bytes"])
-        click.echo(f"operation {answer['id']} ({request_text(answer)}) is {answer['state']}: {cost}")
+        echo(f"operation {answer['id']} ({request_text(answer)}) is {answer['state']}: {cost}")
     if has_failed:
         # a cancel says by whom: "cancelled by ann"
         how = f"{'failed:' if answer['state'] == 'failed' else 'was'} {printable(answer['why'])}"
-        click.echo(f"operation {answer['id']} ({request_text(answer)}) {how}", err=True)
+        echo(f"operation {answer['id']} ({request_text(answer)}) {how}", err=True)
         sys.exit(1)
 
 
@@ -285,10 +285,10 @@ def _progress_of(operation: Mapping[str, Any]) -> Progress:
 def _print_forecast(answer: Mapping[str, Any]) -> None:
     # an empty table would look like a failure
     if not answer["moves"]:
-        click.echo("Nothing would move.")
+        echo("Nothing would move.")
         return
     print_objects(MOVE_COLUMNS, answer["moves"])
     totals = answer["totals"]
-    click.echo(f"Would move: {cost_text(totals['moves'], totals['sessions'], totals['bytes'])}.")
+    echo(f"Would move: {cost_text(totals['moves'], totals['sessions'], totals['bytes'])}.")
     if text := likely_text(answer.get("likely", {})):
-        click.echo(text)
+        echo(text)

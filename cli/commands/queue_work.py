@@ -17,10 +17,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import click
 import msgspec
 
 from cli.http.client import BatonClient
+from cli.terminal.escaping import echo
 from shared.errors import BatonError, Conflict, InvalidInput, Unavailable
 
 WAIT_S = 20
@@ -103,7 +103,7 @@ async def _run_one(client: BatonClient, work: Work, item: dict[str, Any]) -> Non
     finally:
         extending.cancel()
     delay_s = min(2.0 ** min(item["attempt"] - 1, 30), MOST_DELAY_S)
-    click.echo(f"item {item['receipt']}: exit code {code}, again in {delay_s:g} s", err=True)
+    echo(f"item {item['receipt']}: exit code {code}, again in {delay_s:g} s", err=True)
     await _settle(client, work, "release", receipts | {"delay_s": delay_s})
 
 
@@ -115,7 +115,7 @@ async def _settle(client: BatonClient, work: Work, how: str, asked: dict[str, An
         except Conflict:
             return  # somebody else has it by now: there is nothing to settle
         except Unavailable as error:
-            click.echo(f"{how} is tried again: {error.detail}", err=True)
+            echo(f"{how} is tried again: {error.detail}", err=True)
             await asyncio.sleep(AGAIN_S)
         else:
             return

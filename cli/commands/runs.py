@@ -21,7 +21,7 @@ from cli.commands.control import (
     print_list,
 )
 from cli.http.control import connect_to_control
-from cli.terminal.escaping import escaped
+from cli.terminal.escaping import echo, escaped
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
 from cli.terminal.lists import list_options
@@ -67,7 +67,7 @@ def runs(context: click.Context, url: str, output: str, chosen: Mapping[str, str
         return
     for run in answer["runs"]:
         if run.get("error"):
-            click.echo(f"run {run['id']}: {_reason(run)}")
+            echo(f"run {run['id']}: {_reason(run)}")
 
 
 @runs.command("show")
@@ -81,7 +81,7 @@ def show(run_id: str, url: str, output: str) -> None:
         return
     print_run(run)
     if run.get("error"):
-        click.echo(_reason(run))
+        echo(_reason(run))
 
 
 @runs.command("attach")
@@ -96,7 +96,7 @@ def attach(run_id: str, url: str, output: str) -> None:
     else:
         print_run(run)
     if failure := failure_of(run):
-        click.echo(f"run {run_id}: {failure}", err=True)
+        echo(f"run {run_id}: {failure}", err=True)
         sys.exit(1)
 
 
@@ -120,7 +120,7 @@ async def _print_log(url: str, run_id: str, *, is_following: bool, output: str) 
             if output == "json":
                 print_json(part)
             else:
-                click.echo("\n".join(map(_printable, part["text"].split("\n"))), nl=False)
+                echo(part["text"], nl=False)
             if not is_following or (run["state"] in END_STATES and part["next"] == part["size"]):
                 return
             if part["next"] == after:
@@ -162,10 +162,6 @@ def _failure_of_audit(result: Mapping[str, Any]) -> str | None:
     return "the audit found differences: " + ", ".join(f"{name} {n}" for name, n in counts.items())
 
 
-def _printable(line: str) -> str:
-    return escaped(line.expandtabs(4).encode(errors="replace"))
-
-
 def _reason(run: Mapping[str, Any]) -> str:
     # an error of Spark may quote a fragment, and have many lines
     return escaped(str(failure_of(run)).encode(errors="replace"))
@@ -174,7 +170,7 @@ def _reason(run: Mapping[str, Any]) -> str:
 def print_run(run: Mapping[str, Any]) -> None:
     """Prints the run and its result: single values in one table, each list of objects in its own."""
     result = run.get("result")
-    click.echo(f"run {run['id']} of {run['job']}: {run['state']}")
+    echo(f"run {run['id']} of {run['job']}: {run['state']}")
     if not isinstance(result, dict):
         return
     # each job has its own result, and the command line knows none of them

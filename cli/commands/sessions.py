@@ -14,7 +14,7 @@ import click
 from cli.commands.control import print_list
 from cli.kafka.delivered import Delivered, open_sessions
 from cli.kafka.groups import check_names
-from cli.terminal.escaping import escaped
+from cli.terminal.escaping import echo, escaped
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
 from cli.terminal.lists import check_followed, formats_option
@@ -129,11 +129,11 @@ def _print(rows: list[dict[str, Any]], output: str) -> None:
             SESSION_COLUMNS, [{**row, "key": escaped(row["key"].encode(errors="replace"))} for row in rows]
         )
     else:
-        click.echo("no session was delivered in this time; --since 7d looks further back")
+        echo("no session was delivered in this time; --since 7d looks further back")
 
 
 def _print_line(row: Mapping[str, Any], output: str) -> None:
     if output == "text":
-        click.echo(session_line(row))
+        echo(session_line(row))
     else:
         print_json_lines([row])

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import click
 
 from cli.stack.options import SERVICES
+from cli.terminal.escaping import echo
 from shared.service.service_settings import ServiceSettings
 from shared.service.settings import Row, describe, variable_for
 
@@ -60,7 +61,7 @@ on this page, and names the nearest one that is. The client commands read the va
 @click.command("settings")
 def settings_command() -> None:
     """Print every setting of every service as Markdown: meaning, unit, default and range."""
-    click.echo(settings_page(), nl=False)
+    echo(settings_page(), nl=False)
 
 
 def settings_page() -> str:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import click
 
 from cli.commands.control import get, get_list, print_list
-from cli.terminal.escaping import printable
+from cli.terminal.escaping import echo, printable
 from cli.terminal.layout import Column
 from cli.terminal.lists import list_options
 from cli.terminal.options import group_option, namespace_option, url_option
@@ -129,9 +129,9 @@ def streams(group: str, url: str, output: str, chosen: Mapping[str, str]) -> Non
     # the sums are in the JSON already
     if output == "text":
         for line in failure_lines(answer["streams"]):
-            click.echo(line)
+            echo(line)
         totals = answer["totals"]
-        click.echo(
+        echo(
             f"{totals['streams']:,} streams, lag {cell_text(totals['lag'])}, "
             f"{cell_text(totals['open_sessions'])} open sessions, {totals['sessions']:,} sessions delivered"
         )
@@ -169,13 +169,13 @@ def plan(group: str, url: str, output: str) -> None:
     if answer["moves"]:
         print_objects(PLAN_COLUMNS, answer["moves"])
     else:
-        click.echo("Nothing would move.")
+        echo("Nothing would move.")
     quotas = ", ".join(f"{name} {count}" for name, count in sorted(answer["quota"].items()))
-    click.echo(f"Quota: {quotas or 'no members'}")
+    echo(f"Quota: {quotas or 'no members'}")
     # pins are rare, and they explain a plan that looks uneven
     if answer["pins"]:
         pins = ", ".join(f"{stream} to {member}" for stream, member in answer["pins"].items())
-        click.echo(f"Pinned: {pins}")
+        echo(f"Pinned: {pins}")
 
 
 @click.command("lag")

@@ -7,19 +7,17 @@ duckdb.
 
 from __future__ import annotations
 
-import csv
 import json
 import queue
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.terminal.escaping import escaped
+from cli.terminal.escaping import echo, escaped
 from cli.terminal.local_stack import find_home, find_stack
-from cli.terminal.output import print_table
+from cli.terminal.output import csv_line, print_table
 from shared.errors import BatonError, InvalidInput, NotFound
 from shared.model.names import is_namespace
 
@@ -69,15 +67,14 @@ def sql(statement: str, lake: str | None, namespace: str | None, limit: int, out
     names, rows, is_cut = run(connection, statement, limit)
     if output == "json":
         listed = [dict(zip(names, row, strict=True)) for row in rows]
-        click.echo(json.dumps({"rows": listed}, indent=2, ensure_ascii=False, default=str))
+        echo(json.dumps({"rows": listed}, indent=2, ensure_ascii=False, default=str))
     elif output == "csv":
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows([_text(value) for value in row] for row in rows)
+        for line in [names, *([_text(value) for value in row] for row in rows)]:
+            echo(csv_line(line))
     elif names:
         print_table(names, ([_cell(value) for value in row] for row in rows))
     if is_cut:
-        click.echo(f"there are more than {limit:,} rows; --limit prints more", err=True)
+        echo(f"there are more than {limit:,} rows; --limit prints more", err=True)
 
 
 def open_lake(lake: str, namespace: str) -> duckdb.DuckDBPyConnection:

@@ -9,6 +9,7 @@ import click
 
 from cli.commands.control import get
 from cli.commands.show import failure_lines
+from cli.terminal.escaping import echo
 from cli.terminal.layout import Column
 from cli.terminal.options import group_options
 from cli.terminal.output import Columns, cell_text, print_json, print_objects, print_table, time_text
@@ -35,7 +36,7 @@ def stream(number: int, group: str, url: str, output: str) -> None:
     # as text: in one column numbers and words stand below each other
     print_table(("", "VALUE"), ((name, field_text(name, value)) for name, value in fields_of(row)))
     for line in failure_lines([row]):
-        click.echo(line)
+        echo(line)
     print_objects(OWNER_COLUMNS, row["owners"], title="Owners so far, newest first")
 
 

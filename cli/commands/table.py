@@ -11,7 +11,7 @@ import msgspec
 
 from cli.commands.control import ask, get, print_list
 from cli.http.client import PAGE, BatonClient
-from cli.terminal.escaping import escaped
+from cli.terminal.escaping import echo, escaped
 from cli.terminal.layout import Column
 from cli.terminal.lists import formats_option
 from cli.terminal.options import url_option
@@ -96,7 +96,7 @@ async def _rows(
 
 def _print(rows: Sequence[dict[str, Any]], *, with_lists: bool) -> None:
     if not rows:
-        click.echo("no row matches")
+        echo("no row matches")
         return
     names = [name for name, value in rows[0].items() if with_lists or not _is_nested(name, rows)]
     print_table(names, ([_cell(row[name]) for name in names] for row in rows))

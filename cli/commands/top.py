@@ -20,6 +20,7 @@ from rich.text import Text
 from cli.commands.show import failure_lines
 from cli.http.client import BatonClient
 from cli.http.control import connect_to_control
+from cli.terminal.escaping import printable
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
 from cli.terminal.options import group_option, url_option
@@ -138,7 +139,7 @@ def frame(
     left_out = len(seen.members) - len(members)
     parts: list[RenderableType] = [Text(summary(seen, group, now), style="bold")]
     if complaint:
-        parts.append(Text(f"{complaint}; this is the last answer", style="red"))
+        parts.append(Text(printable(f"{complaint}; this is the last answer"), style="red"))
     of_members, narrow = _table(MEMBERS, members, width)
     of_streams, narrow_too = _table(STREAMS, streams, width)
     parts.append(of_members)

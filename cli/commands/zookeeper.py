@@ -11,6 +11,7 @@ import asyncio
 import click
 
 from cli.stack.znode_locks import change_acls
+from cli.terminal.escaping import echo
 from cli.terminal.options import namespace_option, option, together
 from shared.errors import InvalidInput
 from shared.model.names import Names
@@ -66,9 +67,9 @@ async def _change(
         what = f"all of {names.root} to the user {user!r} ({valid} valid password{'s' * (valid > 1)})"
         what = f"lock {what}" if is_locked else f"open all of {names.root} to everybody"
         if not is_agreed and not click.confirm(f"{what}?"):
-            click.echo("nothing was changed")
+            echo("nothing was changed")
             raise click.exceptions.Exit(1)
         counts = await change_acls(client, names.root, is_locked=is_locked)
     finally:
         await client.close()
-    click.echo(f"{counts[True]:,} znodes changed, {counts[False]:,} were so already")
+    echo(f"{counts[True]:,} znodes changed, {counts[False]:,} were so already")

@@ -30,6 +30,7 @@ from cli.stack.local import prepare
 from cli.stack.options import StackOptions
 from cli.stack.state import make_home
 from cli.stack.summary import console_url, summary_of
+from cli.terminal.escaping import echo
 from cli.terminal.interrupts import interruptible, signal_event
 from cli.terminal.options import port_offset_option, secure_option
 from cli.visits.command import generator_options
@@ -92,15 +93,15 @@ def demo(
             )
         took = f"{time.monotonic() - began:.0f} s"
         for fault in faults:
-            click.echo(f"demo: {fault}", err=True)
+            echo(f"demo: {fault}", err=True)
         if faults:
-            click.echo(f"NOT exact, after {took}{_logs_in(home)}", err=True)
+            echo(f"NOT exact, after {took}{_logs_in(home)}", err=True)
             sys.exit(1)
     if stay:
-        click.echo("Everything was exact; nothing is left running.")
+        echo("Everything was exact; nothing is left running.")
         return
-    click.echo(click.style(f"Everything is exact. It took {took}; nothing is left running.", fg="green"))
-    click.echo(where_to_look(console_url(options)))
+    click.secho(f"Everything is exact. It took {took}; nothing is left running.", fg="green")
+    echo(where_to_look(console_url(options)))
 
 
 async def _stay(options: StackOptions, began: float, faults: Sequence[str]) -> None:
@@ -109,9 +110,9 @@ async def _stay(options: StackOptions, began: float, faults: Sequence[str]) -> N
     stopped = signal_event()
     verdict = "NOT everything is exact" if faults else "Everything is exact"
     took = f"{time.monotonic() - began:.0f} s"
-    click.echo(click.style(f"{verdict}. It took {took}. The stack stays.", fg="red" if faults else "green"))
-    click.echo(summary_of(options))
-    click.echo(
+    click.secho(f"{verdict}. It took {took}. The stack stays.", fg="red" if faults else "green")
+    echo(summary_of(options))
+    echo(
         "Then look around with `baton top`, `baton streams`, `baton events`, `baton jobs`, `baton doctor`.\n"
         f"Ctrl-C or `baton down --home {shlex.quote(str(options.home))}` stops everything"
     )

@@ -13,14 +13,13 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import click
-
 from cli.commands.control import wait_until_ended
 from cli.demo import report
 from cli.demo.pace import Pace
 from cli.http.client import BatonClient
 from cli.http.control import connect_to_control
 from cli.stack.local import LocalStack
+from cli.terminal.escaping import echo
 from shared.errors import BatonError, Unavailable
 from shared.model.names import DEFAULT_GROUP
 
@@ -70,7 +69,7 @@ async def _kill(control: BatonClient, stack: LocalStack) -> None:
     # the first of each stream: later ones may give it back already
     first = {row["stream"]: row for row in reversed(arrivals)}
     sessions = sum(row["open_sessions"] or 0 for row in lost)
-    click.echo(f"  {report.taken_over_text(sessions, list(first.values()), at_ms)}")
+    echo(f"  {report.taken_over_text(sessions, list(first.values()), at_ms)}")
     await _until_even(control, killed)
     report.step(f"{VICTIM} is back, and has its share of the streams")
     share = {row["stream"] for row in await _streams(control) if row["owner"] == VICTIM}
@@ -95,10 +94,10 @@ async def _print_moved(
     last = {row["stream"]: row for row in await _arrivals(control, before, streams)}
     how = ""
     if asked is not None:
-        click.echo(f"  {report.asked_text(asked, last.pop(asked, None))}")
+        echo(f"  {report.asked_text(asked, last.pop(asked, None))}")
         how = "in exchange: "
     if last or asked is None:
-        click.echo(f"  {how}{report.moved_text(list(last.values()))}")
+        echo(f"  {how}{report.moved_text(list(last.values()))}")
 
 
 async def _until_even(control: BatonClient, killed: int | None = None) -> None:

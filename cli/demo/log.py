@@ -13,9 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from cli.importing.formats import Fields, Format, LineUnreadable, parser_for
+from cli.importing.formats import USUAL_FIELDS, Format, parser_for
 from cli.importing.lines import Line, open_lines
 from cli.importing.records import records_for
+from cli.importing.rows import Fields, LineUnreadable
 from cli.visits.generator import Visits, generate
 from shared.errors import BatonError, InvalidInput
 
@@ -106,13 +107,13 @@ def field_names(first: bytes, form: Format) -> list[str]:
     """The names of a log's fields, from its first line."""
     text = first.decode(errors="replace")
     match form:
-        case "access-log":
-            return ["host", "time", ACCESS_ITEM]
+        case _ if form in USUAL_FIELDS:
+            return [*USUAL_FIELDS[form], ACCESS_ITEM]
         case "tsv":
             return text.split("\t")
         case "csv":
             return next(csv.reader([text]))
-        case "ndjson":
+        case _:
             try:
                 return list(msgspec.json.decode(first, type=dict[str, msgspec.Raw]))
             except msgspec.DecodeError:
@@ -124,13 +125,14 @@ def _read_head(path: Path) -> tuple[list[bytes], int]:
     head: list[bytes] = []
     count = 0
     # the whole log is read: the incidents need to know how much of it is in Kafka
-    with open_lines(str(path)) as lines:
+    with open_lines(str(path), ends=True) as lines:
         while (block := lines.read_block()) is not None:
             # a line that is too long counts too, since the import reports it
             found = [line.raw for line in block if line.raw is None or line.raw.strip()]
             count += len(found)
-            head += [raw for raw in found if raw is not None][: 3 - len(head)] if len(head) < 3 else []
-    return head, count
+            if len(head) < 3:
+                head += [raw.rstrip(b"\r") for raw in found[:3] if raw is not None]
+    return head[:3], count
 
 
 def _check(path: Path, form: Format, fields: Fields, head: list[bytes]) -> None:

@@ -11,6 +11,7 @@ from rich.filesize import decimal
 from cli.commands.operations import cost_text
 from cli.demo.stages import Stage
 from cli.demo.truth import Findings
+from cli.terminal.escaping import echo
 from cli.terminal.output import counted, print_table
 from shared.model.head import Counts
 
@@ -24,7 +25,8 @@ ITEM_TABLES = {"items": "Top items", "entries": "Top entry items", "exits": "Top
 
 def step(sentence: str) -> None:
     """Prints one step of the script."""
-    click.echo(click.style("▸ ", fg="cyan") + sentence)
+    click.secho("▸ ", fg="cyan", nl=False)
+    echo(sentence)
 
 
 def asked_text(stream: int, arrival: Mapping[str, Any] | None) -> str:
@@ -125,7 +127,7 @@ def print_reports(result: Mapping[str, Any]) -> None:
 
 def print_audit(result: Mapping[str, Any]) -> None:
     """Prints the audit's numbers and its verdict on one line, and its examples if it has any."""
-    click.echo(
+    echo(
         f"audit: missing {result['missing']}, overdue {result['overdue']}, extra {result['extra']}"
         f", different {result['different']}"
         f" ({result['judged']:,} sessions judged, recomputed in Spark from {result['fragments']:,} fragments)"
@@ -133,14 +135,14 @@ def print_audit(result: Mapping[str, Any]) -> None:
     )
     in_table = ("missing", "extra", "different", "duplicated", "days")
     faults = ", ".join(f"{name} {result[f'lake_{name}']}" for name in in_table)
-    click.echo(
+    echo(
         f"  routing: {result['misrouted']} fragments in a wrong stream; table: {faults}"
         f" ({result['lake_judged']:,} sessions judged)"
     )
     for one in result["left_out"]:
-        click.echo(f"  not judged: {one['what']}, because {one['why']}")
+        echo(f"  not judged: {one['what']}, because {one['why']}")
     trusted = "; ".join(f"{one['what']} ({one['why']})" for one in result["trusted"])
-    click.echo(f"  taken on trust: {trusted}")
+    echo(f"  taken on trust: {trusted}")
     if result["examples"]:
         columns = ("kind", "stream", "key", "detail")
         print_table(columns, ([row[column] for column in columns] for row in result["examples"]))
@@ -148,12 +150,12 @@ def print_audit(result: Mapping[str, Any]) -> None:
 
 def print_truth(findings: Findings) -> None:
     """Prints how the delivered sessions compare with those of the generated log."""
-    click.echo(
+    echo(
         f"truth: missing {findings.missing}, extra {findings.extra}, different {findings.different}"
         " (every generated session, with its lines byte by byte)"
     )
     for sentence in findings.examples:
-        click.echo(f"  {sentence}")
+        echo(f"  {sentence}")
 
 
 def print_stages(stages: Iterable[Stage], counts: Counts) -> None:
@@ -170,7 +172,7 @@ def print_stages(stages: Iterable[Stage], counts: Counts) -> None:
     print_table(("stage", "fragments", "bytes", "sessions"), rows, title="Counts of every stage")
     # no faults: with these the offsets of the broker add up
     names = ("repeats", "markers", "ticks", "unreadable")
-    click.echo("counted separately: " + ", ".join(f"{getattr(counts, name):,} {name}" for name in names))
+    echo("counted separately: " + ", ".join(f"{getattr(counts, name):,} {name}" for name in names))
 
 
 def period_row(row: Mapping[str, Any]) -> list[Any]:

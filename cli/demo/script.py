@@ -11,8 +11,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import click
-
 from cli.commands.control import follow
 from cli.commands.jobs import run_job
 from cli.commands.runs import failure_of, path_of, progress_of
@@ -28,6 +26,7 @@ from cli.importing.run import run_import
 from cli.kafka.delivered import open_sessions
 from cli.stack.local import LocalStack
 from cli.stack.options import StackOptions
+from cli.terminal.escaping import echo
 from shared.errors import BatonError, Unavailable
 from shared.model.head import Counts
 from shared.model.names import DEFAULT_GROUP, Names
@@ -79,7 +78,7 @@ async def _run(stack: LocalStack, log: DemoLog) -> list[str]:
 
 
 def _print_change(name: str, change: str) -> None:
-    click.echo(f"  {name} {change}")
+    echo(f"  {name} {change}")
 
 
 # the import and its incidents
@@ -160,7 +159,7 @@ async def _run_jobs(stack: LocalStack, item_path: str) -> dict[str, dict[str, An
         began = time.monotonic()
         ended = await run_job(stack.control_url, job, DEFAULT_GROUP, parameters, wait=True)
         _check(ended)
-        click.echo(f"  {job} took {time.monotonic() - began:.0f} s")
+        echo(f"  {job} took {time.monotonic() - began:.0f} s")
         results[job] = ended["result"]
     return results
 

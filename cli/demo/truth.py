@@ -44,12 +44,12 @@ class Findings:
 class TruthCheck:
     """Compares every delivered session with the truth, then reports the differences.
 
-    `name` is the log's name in the import: it is part of the fragments' ids.
+    `name` and `origin` identify the log in the fragments' ids; a demo has no ledger, so it has no origin.
     """
 
-    def __init__(self, visits: Visits, name: str) -> None:
+    def __init__(self, visits: Visits, name: str, origin: str = "") -> None:
         self._lines = [msgspec.json.encode(line) for line in visits.lines]
-        self._digest = log_digest(name)
+        self._digest = log_digest(name, origin)
         # keyed by the first line: it identifies a session even if the rest differs
         self._left = {session.lines[0]: session for session in visits.truth}
         self._findings = Findings()

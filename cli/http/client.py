@@ -41,9 +41,10 @@ class BatonClient:
 
     # the producer
 
-    async def table(self) -> StreamTable:
-        """The producer's current stream table."""
-        return parse_table((await self._requests.send("GET", "/table")).content)
+    async def table(self) -> tuple[StreamTable, str]:
+        """The producer's current stream table, and the cluster that it is in, empty if that is not known."""
+        response = await self._requests.send("GET", "/table")
+        return parse_table(response.content), response.headers.get("baton-cluster", "")
 
     async def post_fragments(self, body: bytes) -> Receipt:
         """Posts NDJSON; returns which fragments Kafka acknowledged and which the producer rejected.

@@ -50,7 +50,7 @@ class Booking:
             id=self.start.id,
             at=now_text(),
             # as it was sent: the log may have grown meanwhile
-            content=lines.content.content,
+            content=lines.imported,
             lines=lines.ended_lines,
             tally=self.notes.tally,
         )

@@ -13,14 +13,17 @@ from typing import Any
 
 import click
 
-from cli.importing.formats import FORMATS, Fields, Format
+from cli.importing.clocks import DOUBTS
+from cli.importing.formats import FORMATS, USUAL_FIELDS, Format
 from cli.importing.lanes import MAX_BATCH_FRAGMENTS
 from cli.importing.ledger import state_folder
 from cli.importing.lines import STDIN
 from cli.importing.options import ImportOptions, Outcome
+from cli.importing.rows import CLIENT_FROM, NULLS, ClientFrom, Fields
 from cli.importing.run import run_import
 from cli.importing.summary import print_outcome, summary
 from cli.importing.times import TIME_UNITS, TimeUnit
+from cli.terminal.escaping import echo
 from cli.terminal.interrupts import interruptible
 from cli.terminal.options import group_option, output_option, producer_options, wait_url_option
 from cli.terminal.output import print_json
@@ -29,13 +32,37 @@ from cli.terminal.output import print_json
 @click.command("import")
 @click.argument("file")
 @click.option("--format", "form", type=click.Choice(FORMATS), required=True, help="Format of the lines.")
-@click.option("--key", help="Field with the session key of a line (default for access-log: host).")
-@click.option("--time", "time_field", help="Field with the event time (default for access-log: time).")
+@click.option("--key", help="Field with the session key of a line; default: the client's address, if known.")
+@click.option(
+    "--time", "time_field", help="Field with the event time; default: that of the format, if known."
+)
 @click.option(
     "--time-unit",
     type=click.Choice(TIME_UNITS),
     default="auto",
-    help="auto: numbers below 1e11 are seconds, larger ones ms; text is CLF or RFC 3339.",
+    help="auto: numbers are s, ms, us or ns by their size; text is CLF or a date with a time of day.",
+)
+@click.option("--time-zone", "zone", help="Zone of times that name none, as Europe/Berlin or +02:00.")
+@click.option("--time-format", help="Pattern of the time as for strptime, as %d.%m.%Y %H:%M:%S.")
+@click.option(
+    "--client-from",
+    type=click.Choice(CLIENT_FROM),
+    default="host",
+    help="Client of an access log: the host, the first of a list of forwarded addresses in its place, or the"
+    " first address after the user agent.",
+)
+@click.option(
+    "--null",
+    "nulls",
+    multiple=True,
+    help=f"Key that stands for no value, in any case; default in text formats: {' '.join(NULLS)}.",
+)
+@click.option(
+    "--refuse",
+    "refuses",
+    type=click.Choice(DOUBTS),
+    multiple=True,
+    help="Reject lines whose time is far ahead of the lines around them, or before 2000.",
 )
 @click.option("--end", help="Field that is true (true, 1, yes) on a session's last line.")
 @click.option("--name", help="Name of the log, part of the fragments' ids; default: the file's name.")
@@ -63,7 +90,10 @@ from cli.terminal.output import print_json
 )
 @click.option("--no-marker", is_flag=True, help="Leave the sessions open at the end of the log.")
 @click.option(
-    "--close", is_flag=True, help="Close the sessions even if the log is so recent that others may still run."
+    "--close",
+    is_flag=True,
+    help="The log ends here: close the sessions even if others may still run, and send a last line without"
+    " an end.",
 )
 @click.option("--again", is_flag=True, help="Send the log even if the ledger says that it was sent before.")
 @click.option("--dry-run", is_flag=True, help="Read and check the log, but send nothing.")
@@ -74,12 +104,12 @@ from cli.terminal.output import print_json
 )
 @output_option
 def import_command(output: str, **given: Any) -> None:
-    """Send the log FILE (`-`: standard input; gzip is unpacked) to the producer.
+    """Send the log FILE (`-`: standard input) to the producer; gzip, bzip2, xz and zstd are unpacked.
 
     Every line becomes a fragment whose data holds the line's fields. Each stream keeps the log's order. A
-    fragment's id is made of the log's name, the line's number and its content, so that requests can be
-    retried (for up to 4 minutes). A line whose time is further in the future than the groups accept is
-    rejected.
+    fragment's id is made of the log, the line's number and its content, so that requests can be retried (for
+    up to 4 minutes). A line whose time is further in the future than the groups accept is rejected. A last
+    line without its end waits for the next import, unless the log is packed or --close is given.
 
     A ledger (in BATON_STATE) knows which logs were imported. The same log is not sent twice without
     --again (--wait then only waits), an interrupted import is resumed, and of a log that has grown only the
@@ -89,8 +119,9 @@ def import_command(output: str, **given: Any) -> None:
     everybody up to that time. So without --close it is sent only if that time is older than the gap plus the
     lateness of every group, as control knows them.
 
-    tsv and csv need a header line. Text is UTF-8; other lines are read as Latin-1, or rejected in ndjson. For
-    ndjson, --key, --time and --end may be dotted paths into the objects.
+    tsv and csv need a header line, w3c (IIS, CloudFront) a line #Fields:. Text is UTF-8, or UTF-16 with a
+    byte order mark; other lines are read as Latin-1, or rejected in ndjson. For ndjson, --key, --time and
+    --end may be dotted paths into the objects.
 
     The exit code is 1 if any line was not accepted, including unreadable ones. The write key needs the scope
     `mark` for the marker, which is checked before anything is sent.
@@ -105,7 +136,7 @@ def import_command(output: str, **given: Any) -> None:
         outcome = asyncio.run(run_import(options, note))
     print_json(summary(outcome)) if output == "json" else print_outcome(outcome)
     if outcome.failure:
-        click.echo(f"import: {outcome.failure}", err=True)
+        echo(f"import: {outcome.failure}", err=True)
     sys.exit(outcome.exit_code)
 
 
@@ -134,6 +165,10 @@ def parse_options(
     key: str | None,
     time_field: str | None,
     time_unit: TimeUnit,
+    zone: str | None,
+    time_format: str | None,
+    client_from: ClientFrom,
+    nulls: tuple[str, ...],
     end: str | None,
     name: str | None,
     no_marker: bool,
@@ -146,15 +181,29 @@ def parse_options(
         raise click.UsageError("--wait waits for the marker, so it excludes --no-marker")
     if close and no_marker:
         raise click.UsageError("--close sends the marker that --no-marker leaves out")
-    # its fields are fixed, so they can have defaults
-    if form == "access-log":
-        key, time_field = key or "host", time_field or "time"
+    usual_key, usual_time = USUAL_FIELDS.get(form, (None, None))
+    if client_from != "host":
+        if not form.startswith("access-log"):
+            raise click.UsageError("--client-from is for access logs")
+        usual_key = "client"
+    key, time_field = key or usual_key, time_field or usual_time
+    if time_format and time_unit != "auto":
+        raise click.UsageError("--time-format says how times are written, so it excludes --time-unit")
     if not key or not time_field:
         raise click.UsageError(f"--format {form} needs --key and --time")
     return ImportOptions(
         file=file,
         form=form,
-        fields=Fields(key=key, time=time_field, unit=time_unit, end=end),
+        fields=Fields(
+            key=key,
+            time=time_field,
+            unit=time_unit,
+            end=end,
+            zone=zone,
+            time_format=time_format,
+            nulls=nulls or None,
+            client_from=client_from,
+        ),
         name=name or (file if file == STDIN else Path(file).name),
         marker=not no_marker,
         close=close,

@@ -1,4 +1,4 @@
-"""Parses the lines of a log: key, time, whether the line ends a session, and the row as JSON.
+"""Parses the records of a log, format by format.
 
 One parser per format, chosen by `parser_for`. It is fed the records in order (in all formats but CSV a record
 is a line, see `cli/importing/records.py`) and keeps only the header. Pure. Text is UTF-8; a line that is not
@@ -9,58 +9,39 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any, Literal, Protocol
 
 import msgspec
 
-from cli.importing.times import TimeUnit, TimeUnreadable, parse_time
+from cli.importing.grammars import Grammar, access_log, alb, haproxy
+from cli.importing.rows import Fields, LineUnreadable, Row, RowReader
 from shared.errors import InvalidInput
 
-Format = Literal["access-log", "tsv", "ndjson", "csv"]
-FORMATS: tuple[Format, ...] = ("access-log", "tsv", "ndjson", "csv")
-_TRUE = frozenset({"true", "1", "yes"})
-_MISSING: Any = object()
-
-# host ident user [time] "request" status bytes, and in the combined format "referer" "user agent"
-_QUOTED = r'"((?:[^"\\]|\\.)*)"'
-_ACCESS = re.compile(
-    rf"(\S+) (\S+) (.+?) \[([^\]]+)\] {_QUOTED} (\d{{3}}|-) (\d+|-)(?: {_QUOTED} {_QUOTED})?(?: .*)?"
+Format = Literal["access-log", "access-log-vhost", "haproxy", "alb", "w3c", "tsv", "csv", "ndjson"]
+FORMATS: tuple[Format, ...] = (
+    "access-log",
+    "access-log-vhost",
+    "haproxy",
+    "alb",
+    "w3c",
+    "tsv",
+    "csv",
+    "ndjson",
 )
-_REQUEST = re.compile(r"([A-Z]+) (\S+)(?: (\S+))?")
-ACCESS_FIELDS = (
-    *("host", "logname", "user", "time", "request", "method", "path", "protocol"),
-    *("status", "bytes", "referer", "useragent"),
-)
-
-
-class LineUnreadable(InvalidInput):
-    """The line cannot be imported; `reason` is a word that programs can group by."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        self.reason = reason
-        super().__init__(detail)
-
-
-# a struct, like Line and Record: a frozen dataclass takes four times as long to make
-class Row(msgspec.Struct, frozen=True, gc=False):
-    """A parsed line; `data` is JSON text."""
-
-    key: str
-    time_ms: int
-    end: bool
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fields:
-    """The fields of key, time and (optionally) end: column names, or dotted paths for NDJSON."""
-
-    key: str
-    time: str
-    unit: TimeUnit = "auto"
-    end: str | None = None
+USUAL_FIELDS: dict[Format, tuple[str, str]] = {
+    "access-log": ("host", "time"),
+    "access-log-vhost": ("host", "time"),
+    "haproxy": ("client", "time"),
+    "alb": ("client", "time"),
+    "w3c": ("c-ip", "datetime"),
+}
+"""Key and time of the formats whose fields are known beforehand."""
+_W3C_FIELDS = b"#Fields:"
+_W3C_VALUE = re.compile(r'"[^"]*+"|\S++')
+# floats as they are written: a time in seconds must not be rounded
+_decode_json = msgspec.json.Decoder(float_hook=Decimal).decode
 
 
 class Parser(Protocol):
@@ -78,95 +59,130 @@ class Parser(Protocol):
 def parser_for(form: Format, fields: Fields) -> Parser:
     """The parser of a format. Raises InvalidInput for a field that the format does not have."""
     match form:
-        case "access-log":
-            _check_names(fields, ACCESS_FIELDS, "an access log has no field")
-            return PlainParser(fields, _access_row)
+        case "access-log" | "access-log-vhost":
+            return _by_grammar(
+                access_log(fields.client_from, has_vhost=form == "access-log-vhost"), form, fields
+            )
+        case "haproxy":
+            return _by_grammar(haproxy(), form, fields)
+        case "alb":
+            return _by_grammar(alb(), form, fields)
         case "ndjson":
-            return PlainParser(fields, _json_row)
-        case _:
+            return LineParser(_json_reader(RowReader(fields, is_text=False)))
+        case "w3c":
+            return W3cParser(fields)
+        case "tsv" | "csv":
             return TableParser(fields, quoted=form == "csv")
 
 
-class PlainParser:
+class LineParser:
     """One record per line, without a header."""
 
-    def __init__(self, fields: Fields, read: Callable[[bytes, Fields], Row]) -> None:
+    def __init__(self, read: Callable[[bytes], Row]) -> None:
         self.header = b""
-        self._fields = fields
         self._read = read
 
     def feed(self, raw: bytes) -> Row | None:
         """See Parser."""
         raw = raw.strip()
-        return self._read(raw, self._fields) if raw else None
+        return self._read(raw) if raw else None
 
 
 class TableParser:
     """A header line, then one record per line.
 
-    With `quoted` it is CSV; else cells are separated by tabs.
+    With `quoted` it is CSV; else cells are separated by tabs. Empty columns at the end are none.
     """
 
     def __init__(self, fields: Fields, *, quoted: bool) -> None:
         self.header = b""
         self._fields = fields
-        self._quoted = quoted
-        self._columns: list[str] | None = None
+        self._rows = RowReader(fields, is_text=True)
+        self._cells = _csv_cells if quoted else _tab_cells
+        self._columns: list[str] = []
 
     def feed(self, raw: bytes) -> Row | None:
         """See Parser."""
         if not raw.strip():
             return None
-        cells = _csv_cells(_text(raw)) if self._quoted else _text(raw).split("\t")
-        if self._columns is None:
-            _check_names(self._fields, cells, "the header has no column")
-            if len(set(cells)) < len(cells):
-                raise InvalidInput("the header names a column twice")
-            self.header, self._columns = raw, cells
+        if not self._columns:
+            self.header, self._columns = raw, self._read_header(raw)
             return None
+        cells, columns = self._cells(_text(raw)), self._columns
         # a value in the wrong column would go unnoticed
+        if len(cells) < len(columns) or any(cells[len(columns) :]):
+            raise LineUnreadable("columns", f"the line has {len(cells)} columns, the header {len(columns)}")
+        return self._rows.read(dict(zip(columns, cells, strict=False)))
+
+    def _read_header(self, raw: bytes) -> list[str]:
+        try:
+            columns = self._cells(_text(raw))
+        except LineUnreadable as error:
+            raise InvalidInput(f"the header cannot be read: {error.detail}") from None
+        while columns and not columns[-1]:
+            columns.pop()
+        _check_names(self._fields, columns, "the header has no column")
+        if len(set(columns)) < len(columns):
+            raise InvalidInput("the header names a column twice")
+        return columns
+
+
+class W3cParser:
+    """The extended log format of the W3C, as IIS and CloudFront write it.
+
+    Lines with `#` are remarks, and `#Fields:` names the columns from there on. Blanks or tabs part the
+    values. `datetime` joins `date` and `time`, which are UTC.
+    """
+
+    def __init__(self, fields: Fields) -> None:
+        self.header = b""
+        self._fields = fields
+        in_utc = msgspec.structs.replace(fields, zone=fields.zone or "UTC")
+        self._rows = RowReader(in_utc, is_text=True)
+        self._columns: list[str] = []
+
+    def feed(self, raw: bytes) -> Row | None:
+        """See Parser."""
+        raw = raw.strip()
+        if raw.startswith(_W3C_FIELDS):
+            columns = _text(raw).split()[1:]
+            if not self._columns:
+                _check_names(self._fields, [*columns, "datetime"], "the line #Fields names no")
+            self.header, self._columns = raw, columns
+        if not raw or raw.startswith(b"#"):
+            return None
+        if not self._columns:
+            raise LineUnreadable("columns", "no line #Fields: precedes this one")
+        text = _text(raw)
+        cells = text.split("\t") if "\t" in text else _W3C_VALUE.findall(text)
         if len(cells) != len(self._columns):
-            raise LineUnreadable(
-                "columns", f"the line has {len(cells)} columns, the header {len(self._columns)}"
-            )
-        return _row(dict(zip(self._columns, cells, strict=True)), self._fields)
+            raise LineUnreadable("columns", f"the line has {len(cells)} values, #Fields {len(self._columns)}")
+        values = dict(zip(self._columns, cells, strict=True))
+        if "date" in values and "time" in values:
+            values["datetime"] = f"{values['date']} {values['time']}"
+        return self._rows.read(values)
 
 
-def _row(row: Mapping[str, Any], fields: Fields, data: bytes | None = None) -> Row:
-    key = _look_up(row, fields.key)
-    # numbers are common as keys; a bool is an int to Python, but surely the wrong field
-    if isinstance(key, int) and not isinstance(key, bool):
-        key = str(key)
-    # an empty key would join strangers into one session
-    if not isinstance(key, str) or not key:
-        raise LineUnreadable("key", f"the field {fields.key!r} is missing, empty or not text")
-    moment = _look_up(row, fields.time)
-    # a bool is an int to Python, and `true` would be the first millisecond of 1970
-    if isinstance(moment, bool) or not isinstance(moment, str | int | float):
-        raise LineUnreadable("time", f"the field {fields.time!r} is missing or not a time")
-    try:
-        time_ms = parse_time(str(moment), fields.unit)
-    except TimeUnreadable as error:
-        raise LineUnreadable("time", error.detail) from None
-    # anything but a clear yes keeps the session open: its end by silence is only later
-    end = False if fields.end is None else _is_true(_look_up(row, fields.end))
-    return Row(key, time_ms, end, msgspec.json.encode(row) if data is None else data)
+def _by_grammar(grammar: Grammar, form: Format, fields: Fields) -> Parser:
+    _check_names(fields, grammar.names, f"the format {form} has no field")
+    rows = RowReader(fields, is_text=True)
+    return LineParser(lambda raw: rows.read(grammar.read(_text(raw))))
 
 
-def _look_up(row: Mapping[str, Any], path: str) -> Any:
-    """The value of a field, or at a dotted path into nested objects; _MISSING if there is none."""
-    if path in row:  # a field whose own name contains dots comes first
-        return row[path]
-    value: Any = row
-    for name in path.split("."):
-        if not isinstance(value, Mapping) or name not in value:
-            return _MISSING
-        value = value[name]
-    return value
+def _json_reader(rows: RowReader) -> Callable[[bytes], Row]:
+    def read(raw: bytes) -> Row:
+        try:
+            values: Any = _decode_json(raw)
+        except UnicodeDecodeError as error:
+            raise LineUnreadable("encoding", f"not valid UTF-8 at byte {error.start}") from None
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise LineUnreadable("malformed", str(error)) from None
+        if not isinstance(values, dict):
+            raise LineUnreadable("malformed", "the line is JSON, but not an object")
+        # the line's own bytes: encoding it again could change numbers
+        return rows.read(values, raw)
 
-
-def _is_true(value: Any) -> bool:
-    return value is True or str(value).strip().lower() in _TRUE
+    return read
 
 
 def _text(raw: bytes) -> str:
@@ -177,42 +193,25 @@ def _text(raw: bytes) -> str:
         return raw.decode("latin-1")
 
 
+def _tab_cells(text: str) -> list[str]:
+    if "\r" in text:
+        raise _carriage_return()
+    return text.split("\t")
+
+
 def _csv_cells(text: str) -> list[str]:
     try:
         return next(csv.reader([text], strict=True))
     except csv.Error as error:
+        if "new-line character" in str(error):
+            raise _carriage_return() from None
         # the record ends here, so its last quote is stray
         never_closed = str(error) == "unexpected end of data"
         raise LineUnreadable("malformed", "a quote is never closed" if never_closed else str(error)) from None
 
 
-def _json_row(raw: bytes, fields: Fields) -> Row:
-    try:
-        row = msgspec.json.decode(raw)
-    except UnicodeDecodeError as error:
-        raise LineUnreadable("encoding", f"not valid UTF-8 at byte {error.start}") from None
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise LineUnreadable("malformed", str(error)) from None
-    if not isinstance(row, dict):
-        raise LineUnreadable("malformed", "the line is JSON, but not an object")
-    # the line's own bytes: encoding it again could change numbers
-    return _row(row, fields, raw)
-
-
-def _access_row(raw: bytes, fields: Fields) -> Row:
-    match = _ACCESS.fullmatch(_text(raw).strip())
-    if match is None:
-        raise LineUnreadable("malformed", "the line is not in the common or combined log format")
-    host, logname, user, time, request, status, size, referer, useragent = match.groups()
-    row: dict[str, Any] = {"host": host, "logname": logname, "user": user, "time": time, "request": request}
-    # scanners send anything as a request: such a line has no method and path, but it is still a visit
-    if parts := _REQUEST.fullmatch(request):
-        row |= {"method": parts[1], "path": parts[2], "protocol": parts[3] or ""}
-    row["status"] = None if status == "-" else int(status)
-    row["bytes"] = None if size == "-" else int(size)
-    if referer is not None:
-        row |= {"referer": referer, "useragent": useragent}
-    return _row(row, fields)
+def _carriage_return() -> LineUnreadable:
+    return LineUnreadable("line-end", "a carriage return within the line: do lines end with CR alone?")
 
 
 def _check_names(fields: Fields, names: Sequence[str], complaint: str) -> None:

@@ -1,8 +1,9 @@
 """Turns a row into the fragment to post, with an id that is the same whenever the line is sent again.
 
-Pure. The id is made of the log's name, the line's number and the line's bytes. A retried request or a
-repeated import therefore repeats the same ids, and consumers drop repeats while the session is open and for
-`repeat_ms` after (docs/protocol.md). Another log, or one of the same name with other content, gets other ids.
+Pure. The id is made of the log, the line's number and the line's bytes. A retried request or a repeated
+import therefore repeats the same ids, and consumers drop repeats while the session is open and for
+`repeat_ms` after (docs/protocol.md). Another log gets other ids, also for a line that both have: two servers
+write logs of one name, with the same health checks in the same lines.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import hashlib
 
 import msgspec
 
-from cli.importing.formats import Row
+from cli.importing.rows import Row
+
+PACKED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 
 
 class _Wire(msgspec.Struct, omit_defaults=True):
@@ -23,23 +26,32 @@ class _Wire(msgspec.Struct, omit_defaults=True):
 
 
 class Outgoing(msgspec.Struct, frozen=True, gc=False):
-    """A fragment to send: its line in the log, event time, JSON, stream, and text in the log."""
+    """A fragment to send: its line in the log, event time, JSON, stream, and text in the log.
+
+    `time_ms` is None if it is in doubt: then it moves no marker.
+    """
 
     line: int
-    time_ms: int
+    time_ms: int | None
     value: bytes
     stream: int = 0
     raw: bytes = b""
 
 
-def log_digest(name: str) -> str:
-    """16 hex digits that identify a log by its name; a gzipped log is the same log.
+def log_digest(name: str, origin: str = "") -> str:
+    """16 hex digits that identify a log by its name and its origin; a packed log is the same log.
 
-    >>> log_digest("web.log.gz") == log_digest("web.log")
+    `origin` is the digest of the content that the log had at its first import (the ledger knows it), and
+    empty for a log that cannot be recognized.
+
+    >>> log_digest("web.log.gz", "4f") == log_digest("web.log", "4f") != log_digest("web.log", "a0")
     True
     """
-    # the name only separates logs; it may hold anything, so it is hashed
-    return hashlib.blake2b(name.removesuffix(".gz").encode(errors="replace"), digest_size=8).hexdigest()
+    for suffix in PACKED_SUFFIXES:
+        name = name.removesuffix(suffix)
+    # the name may hold anything, so it is hashed
+    text = f"{name}\0{origin}" if origin else name
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=8).hexdigest()
 
 
 def fragment_id(digest: str, line: int, raw: bytes) -> str:

@@ -1,9 +1,10 @@
 """The ledger of imports: which logs were sent to which Baton, so that none is sent twice by mistake.
 
 Lines of JSON in one file, only ever appended: `begun`, `sent`, `closed`. It is in the user's state folder and
-not in the home of a stack, because an import knows its target only by an address: the stack may be on another
-machine, in containers, or started from another folder. Logs are recognized by their content, so a log that
-was renamed, moved or gzipped is the same log. `cli/importing/plan.py` decides what follows from the ledger.
+not in the home of a stack, because the stack may be on another machine, in containers, or started from
+another folder. A Baton is recognized by its Kafka cluster and namespace: an address may lead to another one
+tomorrow. Logs are recognized by their content, so a log that was renamed, moved or gzipped is the same log.
+`cli/importing/plan.py` decides what follows from the ledger.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from cli.importing.rows import Fields
 from cli.importing.tally import Tally
 from shared.errors import BatonError
 
@@ -28,14 +30,10 @@ class Content(msgspec.Struct, frozen=True):
     digest: str
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class Reading(Fields, frozen=True, kw_only=True):
     """How a log's lines become fragments: with another reading, the same lines are other fragments."""
 
     form: str
-    key: str
-    time: str
-    unit: str
-    end: str | None = None
 
     def difference(self, other: Reading) -> str:
         """The first field in which the other reading differs."""
@@ -44,7 +42,12 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="begun"):
-    """An import has begun to send; `target` is the producer's address, `table` the stream table's version."""
+    """An import has begun to send; `target` is the producer's address, `table` the stream table's version.
+
+    `cluster` names the Kafka cluster and the namespace behind that address, and `origin` is part of the
+    fragments' ids; both are empty in the entries of earlier versions, and the first if the producer does not
+    know.
+    """
 
     id: str
     at: str
@@ -54,6 +57,8 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="b
     content: Content
     reading: Reading
     table: int
+    cluster: str = ""
+    origin: str = ""
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="sent"):
@@ -113,8 +118,8 @@ class Ledger:
         """The lines of an import that were not accepted, unless a file was given."""
         return self._folder / "imports" / f"{identifier}.rejected"
 
-    def past(self, target: str) -> list[PastImport]:
-        """The imports into this target, in the order in which they began."""
+    def past(self, target: str, cluster: str = "") -> list[PastImport]:
+        """The imports into this cluster, or by entries that name none into this target, as they began."""
         found: dict[str, PastImport] = {}
         for entry in _entries((self._folder / FILE).read_bytes().splitlines()):
             match entry:
@@ -124,7 +129,7 @@ class Ledger:
                     found[entry.id].sent = entry
                 case Closed():
                     found[entry.id].closed = entry
-        return [past for past in found.values() if past.begun.target == target]
+        return [past for past in found.values() if _is_same_baton(past.begun, target, cluster)]
 
     def append(self, entry: Entry) -> None:
         """Adds an entry, and forces it to the disk."""
@@ -143,6 +148,12 @@ def state_folder(environment: Mapping[str, str]) -> Path:
         return Path(given).absolute()
     base = environment.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "baton"
+
+
+def _is_same_baton(begun: Begun, target: str, cluster: str) -> bool:
+    if begun.cluster and cluster:
+        return begun.cluster == cluster
+    return begun.target == target
 
 
 def _entries(lines: Iterable[bytes]) -> Iterable[Entry]:

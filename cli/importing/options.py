@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cli.http.receipts import MarkerPosition
-from cli.importing.formats import Fields, Format
+from cli.importing.clocks import Doubt
+from cli.importing.formats import Format
 from cli.importing.lanes import Post
+from cli.importing.rows import Fields
 from cli.importing.tally import Tally
 from cli.terminal.exit_codes import ExitCode
 from shared.model.names import DEFAULT_GROUP
@@ -18,7 +20,8 @@ from shared.model.names import DEFAULT_GROUP
 class ImportOptions:
     """One import; `name` is part of the fragments' ids, `group` the one to wait for.
 
-    `marker`: close the sessions at the end of the log; `close`: even where others' sessions may still run.
+    `marker`: close the sessions at the end of the log; `close`: even where others' sessions may still run,
+    and the log ends here, also within a line. `refuses`: doubts about times for which a line is not accepted.
     `state`: folder of the ledger; without one, nothing is known of earlier imports. `again`: ignore them.
     `rejected`: file for the lines that are not accepted. `pace`: makes of the post one that takes its time.
     """
@@ -39,6 +42,7 @@ class ImportOptions:
     stall_s: float = 120.0
     state: Path | None = None
     again: bool = False
+    refuses: tuple[Doubt, ...] = ()
     dry_run: bool = False
     rejected: Path | None = None
     pace: Callable[[Post], Post] = lambda post: post

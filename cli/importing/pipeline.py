@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 
-from cli.importing.formats import Fields, Format
-from cli.importing.fragments import Outgoing
+from cli.importing.clocks import Doubt
+from cli.importing.closing import bounds_of
+from cli.importing.formats import Format
+from cli.importing.fragments import Outgoing, log_digest
 from cli.importing.lanes import BatchLimits, Lane, Post
 from cli.importing.lines import LineReader
 from cli.importing.notes import Notes
 from cli.importing.reading import FragmentReader
+from cli.importing.rows import Fields
 from shared.errors import BatonError, InvalidInput
 from shared.model.fragments import MAX_TIME_MS
 from shared.model.routing import StreamTable
@@ -26,22 +29,36 @@ async def send_log(
     fields: Fields,
     *,
     name: str,
+    origin: str = "",
     table: StreamTable,
     post: Post,
     lanes: int,
     limits: BatchLimits,
     notes: Notes,
     latest_ms: Callable[[], int] = lambda: MAX_TIME_MS,
+    jump_ms: int = bounds_of(()).silence_ms,
+    refuses: Collection[Doubt] = (),
     on_progress: Callable[[], None] = lambda: None,
 ) -> None:
-    """Sends every line of the log called `name` that is not settled; `notes` has the counts, even on errors.
+    """Sends every line of a log that is not settled; `notes` has the counts, even on errors.
 
-    A line with a time after `latest_ms()` is rejected and not sent. Fragments of one stream are sent in the
-    log's order, with at most one request per lane in flight. Raises InvalidInput when the log as a whole
-    cannot be imported, Unavailable when the producer stays unavailable beyond the client's patience,
-    BatonError when it sends an invalid response.
+    `name` and `origin` identify the log in the fragments' ids. A line with a time after `latest_ms()` is
+    rejected and not sent, and so is one of the doubts in `refuses` (a time is far ahead by `jump_ms`).
+    Fragments of one stream are sent in the log's order, with at most one request per lane in flight. Raises
+    InvalidInput when the log as a whole cannot be imported, Unavailable when the producer stays unavailable
+    beyond the client's patience, BatonError when it sends an invalid response.
     """
-    reader = FragmentReader(lines, form, fields, name=name, table=table, notes=notes, latest_ms=latest_ms)
+    reader = FragmentReader(
+        lines,
+        form,
+        fields,
+        digest=log_digest(name, origin),
+        table=table,
+        notes=notes,
+        latest_ms=latest_ms,
+        jump_ms=jump_ms,
+        refuses=refuses,
+    )
 
     def settle(batch: Sequence[Outgoing], rejected: Collection[int]) -> None:
         notes.settle(batch, rejected)

@@ -20,7 +20,7 @@ MAX_RECORD_BYTES = 1_000_000
 
 # a struct, like Line and Outgoing: a frozen dataclass takes four times as long to make
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """The lines `first` to `last`, joined by line ends; `raw` is None if it is one line that is too long."""
+    """The lines `first` to `last` with the line ends between them; `raw` is None if one line is too long."""
 
     first: int
     last: int
@@ -52,7 +52,7 @@ class SingleLines:
 
     def feed(self, line: Line) -> Sequence[Record]:
         """See Records."""
-        return (Record(line.number, line.number, line.raw),)
+        return (_single(line.number, line.raw),)
 
     def finish(self) -> Sequence[Record]:
         """See Records."""
@@ -74,7 +74,7 @@ class QuotedRecords:
     def feed(self, line: Line) -> Sequence[Record]:
         """See Records."""
         if line.raw is None:
-            return [*self.finish(), Record(line.number, line.number, None)]
+            return [*self.finish(), _single(line.number, None)]
         self._lines.append((line.number, line.raw))
         self._size += len(line.raw) + 1
         self._is_open = _is_quote_open(line.raw, self._is_open)
@@ -82,17 +82,23 @@ class QuotedRecords:
             return self.finish() if self._size > MAX_RECORD_BYTES else []
         lines = self._taken()
         # joined only now: joining at each line would copy the record again and again
-        return [Record(lines[0][0], lines[-1][0], b"\n".join([raw for _, raw in lines]))]
+        raw = b"\n".join([raw for _, raw in lines])
+        return [Record(lines[0][0], lines[-1][0], raw.removesuffix(b"\r"))]
 
     def finish(self) -> Sequence[Record]:
         """See Records."""
         # not joined anew from the second line on: with a stray quote in every line, that is quadratic
-        return [Record(number, number, raw) for number, raw in self._taken()]
+        return [_single(number, raw) for number, raw in self._taken()]
 
     def _taken(self) -> list[tuple[int, bytes]]:
         lines, self._lines = self._lines, []
         self._size, self._is_open = 0, False
         return lines
+
+
+def _single(number: int, raw: bytes | None) -> Record:
+    # of a CRLF only; within a record it belongs to a cell
+    return Record(number, number, None if raw is None else raw.removesuffix(b"\r"))
 
 
 def _is_quote_open(raw: bytes, is_open: bool) -> bool:

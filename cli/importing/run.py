@@ -92,7 +92,11 @@ async def _book(options: ImportOptions, target: Target) -> Booking:
         return Booking(Start(name=options.name), None, options.rejected)
     ledger = Ledger(options.state)
     start = await find_start(
-        options, target.table.version, ledger, lambda time_ms: _may_close(options, target.bounds, time_ms)
+        options,
+        target.table.version,
+        target.cluster,
+        ledger,
+        lambda time_ms: _may_close(options, target.bounds, time_ms),
     )
     # a dry run looks at the ledger, but enters nothing
     return Booking(start, None if options.dry_run else ledger, options.rejected)
@@ -136,19 +140,23 @@ async def _send(
     update: Callable[[], None],
 ) -> None:
     """Returns when every line that can be a fragment is acknowledged or rejected."""
-    with open_lines(options.file) as lines:
+    begun = booking.start.begun
+    with open_lines(options.file, ends=options.close) as lines:
         progress.begin(lines.size)
         await send_log(
             lines,
             options.form,
             options.fields,
             name=booking.start.name,
+            origin="" if begun is None else begun.origin,
             table=target.table,
             post=_count_only if options.dry_run else options.pace(producer.post_fragments),
             lanes=options.lanes,
             limits=BatchLimits(fragments=options.batch),
             notes=booking.notes,
             latest_ms=lambda: target.bounds.latest_ms(_now_ms()),
+            jump_ms=target.bounds.silence_ms,
+            refuses=options.refuses,
             on_progress=update,
         )
         booking.enter_sent(lines)

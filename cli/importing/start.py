@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from cli.http.receipts import MarkerPosition
 from cli.importing.content import ContentHash
 from cli.importing.journal import Journal
-from cli.importing.ledger import Begun, Content, Ledger, PastImport, Reading
-from cli.importing.lines import open_lines
+from cli.importing.ledger import Begun, Ledger, PastImport, Reading
+from cli.importing.lines import LineReader, open_lines
 from cli.importing.notes import Progress
 from cli.importing.options import ImportOptions
 from cli.importing.plan import AGAIN, Continue, OnlyClose, OnlyWait, Resume, beginning_of, latest_of
@@ -48,19 +49,20 @@ class Start:
 
 
 async def find_start(
-    options: ImportOptions, table: int, ledger: Ledger, may_close: Callable[[int], bool]
+    options: ImportOptions, table: int, cluster: str, ledger: Ledger, may_close: Callable[[int], bool]
 ) -> Start:
-    """The start of this import, into streams of a table of this version.
+    """The start of this import, into streams of a table of this version in this cluster.
 
     `may_close` says whether a marker may be sent at a time. Raises Conflict when lines would be sent twice.
     """
     # a pipe cannot be read twice, so it is not recognized
     if not is_file(options.file):
         return Start(name=options.name)
-    past = ledger.past(target_of(options))
-    hashed = await _hash_log(options.file, (one.content.size for one in past))
-    found = None if options.again else latest_of(past, hashed.beginnings)
-    match beginning_of(found, hashed.content, _reading_of(options), table, may_close, waits=options.wait):
+    past = ledger.past(target_of(options), cluster)
+    lines = await _read_through(options, (one.content.size for one in past))
+    known = latest_of(past, lines.content.beginnings)
+    found = None if options.again else known
+    match beginning_of(found, lines.imported, _reading_of(options), table, may_close, waits=options.wait):
         case Resume(earlier):
             return _resumed(earlier, ledger)
         case OnlyClose(earlier, time_ms):
@@ -82,8 +84,9 @@ async def find_start(
                 notice=f"{earlier.begun.name} was imported before; what is left to do is to wait",
             )
         case Continue(earlier):
-            return _continued(earlier, options, hashed.content, table)
-    return _new(options, options.name, hashed.content, table)
+            return _continued(earlier, _begun(options, earlier.begun.name, lines, table, cluster, earlier))
+    begun = _begun(options, options.name, lines, table, cluster, known)
+    return Start(id=begun.id, name=begun.name, begun=begun)
 
 
 def is_file(file: str) -> bool:
@@ -101,19 +104,22 @@ def now_text() -> str:
     return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _new(options: ImportOptions, name: str, content: Content, table: int, **more: Any) -> Start:
-    identifier = uuid.uuid4().hex[:12]
-    begun = Begun(
-        id=identifier,
+def _begun(
+    options: ImportOptions, name: str, lines: LineReader, table: int, cluster: str, known: PastImport | None
+) -> Begun:
+    """The entry of a new import; `known`: an earlier one of the same log, whose origin it keeps."""
+    return Begun(
+        id=uuid.uuid4().hex[:12],
         at=now_text(),
         target=target_of(options),
         file=str(Path(options.file).absolute()),
         name=name,
-        content=content,
+        content=lines.imported,
         reading=_reading_of(options),
         table=table,
+        cluster=cluster,
+        origin=lines.imported.digest if known is None else known.begun.origin,
     )
-    return Start(id=identifier, name=name, begun=begun, **more)
 
 
 def _resumed(earlier: PastImport, ledger: Ledger) -> Start:
@@ -137,30 +143,29 @@ def _resumed(earlier: PastImport, ledger: Ledger) -> Start:
     )
 
 
-def _continued(earlier: PastImport, options: ImportOptions, content: Content, table: int) -> Start:
+def _continued(earlier: PastImport, begun: Begun) -> Start:
     sent = earlier.sent
     assert sent is not None
     # the counts are those of the new lines; but a marker that is missing is still to be sent
     tally = Tally(highest_time_ms=None if earlier.closed else sent.tally.highest_time_ms)
-    return _new(
-        options,
-        earlier.begun.name,
-        content,
-        table,
+    return Start(
+        id=begun.id,
+        name=begun.name,
+        begun=begun,
         progress=Progress(floor=sent.lines, tally=tally),
         notice=f"Continued after line {sent.lines:,}, where the log ended at the import of {sent.at}",
     )
 
 
 def _reading_of(options: ImportOptions) -> Reading:
-    fields = options.fields
-    return Reading(form=options.form, key=fields.key, time=fields.time, unit=fields.unit, end=fields.end)
+    return Reading(form=options.form, **msgspec.structs.asdict(options.fields))
 
 
-async def _hash_log(file: str, sizes: Iterable[int]) -> ContentHash:
-    with open_lines(file) as lines:
+async def _read_through(options: ImportOptions, sizes: Iterable[int]) -> LineReader:
+    """A reader that has read all of the log, and knows its beginnings of these sizes."""
+    with open_lines(options.file, ends=options.close) as lines:
         lines.content = ContentHash(sizes)
-        for _ in iter(lines.read_bytes, b""):
+        for _ in iter(lines.read_bytes, None):
             # a large log takes seconds, in which Ctrl-C must get through
             await asyncio.sleep(0)
-        return lines.content
+        return lines

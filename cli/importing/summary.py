@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-import click
-
 from cli.importing.options import Outcome
+from cli.terminal.escaping import echo
 from cli.terminal.output import print_table
 
 LINE_COUNTS = ("lines", "parsed", "unparsed", "sent", "accepted", "rejected")
@@ -32,8 +31,11 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         "repeats_possible": outcome.retries > 0 or outcome.earlier > 0,
         "bytes": tally.bytes,
         "bytes_read": tally.bytes_read,
+        "lines_waiting": tally.waiting,
+        "nuls_dropped": tally.nuls,
         "highest_time": tally.highest_time_ms,
         "reasons": [{"reason": reason, **asdict(found)} for reason, found in tally.reasons.items()],
+        "doubts": [{"doubt": doubt, **asdict(found)} for doubt, found in tally.doubts.items()],
         "markers": outcome.markers,
         "rejected_file": outcome.rejected_file,
         "left_open": outcome.left_open,
@@ -47,27 +49,31 @@ def summary(outcome: Outcome) -> dict[str, Any]:
 def print_outcome(outcome: Outcome) -> None:
     """Prints the counts, why and where lines were not accepted, and how it ended."""
     if outcome.notice:
-        click.echo(outcome.notice)
+        echo(outcome.notice)
     # without lines the failure, or the marker, is all there is to say
     if outcome.tally.lines:
         print_table(("", "count"), _rows(outcome))
     # the table says how many, these say why and where
     for sentence in outcome.tally.sentences():
-        click.echo(sentence)
+        echo(sentence)
+    if outcome.tally.waiting:
+        echo("The last line has no end, and waits for the next import: `--close` sends it as it is.")
+    if outcome.tally.nuls:
+        echo(f"{outcome.tally.nuls:,} NULs before lines were dropped: was the log truncated in use?")
     if outcome.rejected_file:
         more = f" (except for {outcome.left_out:,} that are too long for it)" if outcome.left_out else ""
-        click.echo(f"The lines that were not accepted are in {outcome.rejected_file}{more}")
+        echo(f"The lines that were not accepted are in {outcome.rejected_file}{more}")
     if outcome.left_open:
-        click.echo(f"Left open: {outcome.left_open}")
+        echo(f"Left open: {outcome.left_open}")
     if outcome.dry_run:
-        click.echo("Nothing was sent: this was a dry run.")
+        echo("Nothing was sent: this was a dry run.")
     elif outcome.tally.lines:
-        click.echo(_pace(outcome))
+        echo(_pace(outcome))
     else:
         if outcome.markers:
-            click.echo(f"Sent {len(outcome.markers):,} markers.")
+            echo(f"Sent {len(outcome.markers):,} markers.")
         if outcome.delivered:
-            click.echo(f"Every session was delivered after {outcome.seconds:.1f} s.")
+            echo(f"Every session was delivered after {outcome.seconds:.1f} s.")
 
 
 def _rows(outcome: Outcome) -> list[tuple[str, int]]:

@@ -6,7 +6,7 @@ lines = parsed + unparsed; parsed >= sent >= accepted + rejected, and all are eq
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 MAX_REASONS = 20
@@ -24,7 +24,11 @@ class Refusals:
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """Counts so far. `lines` excludes blank lines and a header; `bytes` counts accepted fragments."""
+    """Counts so far. `lines` excludes blank lines and a header; `bytes` counts accepted fragments.
+
+    `waiting`: lines without an end that wait for the next import; `nuls`: bytes that were dropped before
+    lines. `doubts`: times that are accepted although they look wrong, by `cli/importing/clocks.py`.
+    """
 
     lines: int = 0
     parsed: int = 0
@@ -35,8 +39,11 @@ class Tally:
     bytes: int = 0
     bytes_read: int = 0
     position: int = 0
+    waiting: int = 0
+    nuls: int = 0
     highest_time_ms: int | None = None
     reasons: dict[str, Refusals] = field(default_factory=dict)
+    doubts: dict[str, Refusals] = field(default_factory=dict)
 
     @property
     def all_accepted(self) -> bool:
@@ -59,17 +66,24 @@ class Tally:
         self.rejected += 1
         self._note(line, reason, detail)
 
-    def count_accepted(self, size: int, time_ms: int) -> None:
+    def count_accepted(self, size: int, time_ms: int | None) -> None:
         """Counts a fragment that Kafka acknowledged."""
         self.accepted += 1
         self.bytes += size
         # of accepted fragments only: a rejected one with a wrong time must not close everything
-        if self.highest_time_ms is None or time_ms > self.highest_time_ms:
-            self.highest_time_ms = time_ms
+        if time_ms is not None:
+            self.highest_time_ms = max(time_ms, self.highest_time_ms or 0)
+
+    def count_doubt(self, line: int, doubt: str, detail: Callable[[], str]) -> None:
+        """Counts a time that looks wrong; lines come in order, and only the first needs its detail."""
+        if found := self.doubts.get(doubt):
+            found.count += 1
+        else:
+            self.doubts[doubt] = Refusals(count=1, line=line, detail=detail())
 
     def sentences(self, place: str = "in line") -> Iterator[str]:
-        """A sentence for each reason; `place` says what its `line` is."""
-        for reason, found in self.reasons.items():
+        """A sentence for each reason, then for each doubt; `place` says what the `line` is."""
+        for reason, found in (*self.reasons.items(), *self.doubts.items()):
             yield f"{found.count:,} × {reason}, first {place} {found.line:,}: {found.detail}"
 
     def _note(self, line: int, reason: str, detail: str, count: int = 1) -> None:

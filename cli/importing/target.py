@@ -23,9 +23,10 @@ STARTING_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The Baton to import into."""
+    """The Baton to import into; `cluster` names its Kafka cluster and namespace, if they are known."""
 
     table: StreamTable
+    cluster: str
     bounds: TimeBounds
 
 
@@ -43,11 +44,11 @@ async def look_up(url: str, write_key: str, control: str | None, group: str | No
     when control does not know the group (None: any will do).
     """
     async with connect(url, patience_s=STARTING_S, bearer=write_key) as producer:
-        table = await producer.table()
+        table, cluster = await producer.table()
         if control is not None:
             await _check_markers(producer)
     settings = [] if control is None else await _settings(control, group)
-    return Target(table=table, bounds=bounds_of(settings))
+    return Target(table=table, cluster=cluster, bounds=bounds_of(settings))
 
 
 async def _check_markers(producer: BatonClient) -> None:

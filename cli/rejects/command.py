@@ -21,7 +21,7 @@ from cli.kafka.rejects import RejectedLog, open_rejected
 from cli.rejects.listing import Listing
 from cli.rejects.replay import Replayed, count, read_open, replay
 from cli.rejects.single import dismiss, parse_reason, show
-from cli.terminal.escaping import escaped
+from cli.terminal.escaping import echo
 from cli.terminal.exit_codes import ExitCode, exit_code_for
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
@@ -139,7 +139,7 @@ def replay_command(
     else:
         _print_replayed(replayed, reason, is_dry=is_dry)
     if failure:
-        click.echo(f"rejected replay: {failure.detail}", err=True)
+        echo(f"rejected replay: {failure.detail}", err=True)
         sys.exit(exit_code_for(failure))
     # also if some were rejected again: a script must not take that for done
     sys.exit(ExitCode.DONE if is_dry or replayed.all_accepted else ExitCode.FAILED)
@@ -215,7 +215,7 @@ async def _replay(
 def _print_listing(listing: Listing) -> None:
     if not listing.total:
         dismissed = f"no reject is open; {listing.dismissed:,} dismissed"
-        click.echo(dismissed if listing.dismissed else "nothing was rejected")
+        echo(dismissed if listing.dismissed else "nothing was rejected")
         return
     print_objects(REASON_COLUMNS, listing.by_reason())
     if rows := listing.rows():
@@ -230,13 +230,10 @@ def _print_replayed(replayed: Replayed, reason: str, *, is_dry: bool) -> None:
     skipped += [f"{replayed.dismissed:,} dismissed"] if replayed.dismissed else []
     rest = f"; skipped: {', '.join(skipped)}" if skipped else ""
     if replayed.has_started_over:
-        click.echo("the topic was created anew since the last replay, so this one began at its start")
+        echo("the topic was created anew since the last replay, so this one began at its start")
     if is_dry:
-        click.echo(f"{replayed.to_send:,} with reason {reason!r} would be sent again{rest}")
+        echo(f"{replayed.to_send:,} with reason {reason!r} would be sent again{rest}")
         return
-    click.echo(
-        f"{tally.accepted:,} with reason {reason!r} were accepted, {tally.rejected:,} rejected again{rest}"
-    )
+    echo(f"{tally.accepted:,} with reason {reason!r} were accepted, {tally.rejected:,} rejected again{rest}")
     for sentence in tally.sentences("at offset"):
-        # the sentence quotes what a client posted
-        click.echo(escaped(sentence.encode()))
+        echo(sentence)

@@ -78,7 +78,7 @@ class Listing:
                 "offset": stored.offset,
                 "time": stored.time_ms,
                 "reason": stored.reject.reason,
-                "detail": escaped(stored.reject.detail.encode()),
+                "detail": stored.reject.detail,
                 "size": posted_of(stored).size,
                 "index": stored.reject.index,
                 "cut": stored.reject.is_cut,

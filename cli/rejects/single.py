@@ -12,7 +12,7 @@ import click
 from cli.kafka.rejects import StoredReject, dismiss_rejects, open_rejected
 from cli.rejects.identity import OpenRejects, posted_of
 from cli.rejects.replay import ReplayLog, read_open
-from cli.terminal.escaping import escaped
+from cli.terminal.escaping import echo, escaped
 from cli.terminal.options import kafka_options, output_option
 from cli.terminal.output import print_json, time_text
 from shared.errors import NotFound
@@ -57,14 +57,14 @@ def show(ids: tuple[str, ...], kafka: Kafka, names: Names, output: str) -> None:
             {"id": first.id, "dismissed": is_dismissed, "posted": escaped(first.value), "rejections": rows}
         )
         return
-    click.echo(f"reject {first.id}{', dismissed' if is_dismissed else ''}")
+    echo(f"reject {first.id}{', dismissed' if is_dismissed else ''}")
     for row in rows:
         cut = ", cut" if row["cut"] else ""
-        click.echo(
+        echo(
             f"{time_text(row['time'])}  {row['reason']}: {row['detail']}"
             f" ({row['size']:,} bytes{cut}, item {row['index']} of its request)"
         )
-    click.echo(escaped(first.value))
+    echo(first.value)
 
 
 @click.command("dismiss")
@@ -79,7 +79,7 @@ def dismiss(ids: tuple[str, ...], reason: str | None, kafka: Kafka, names: Names
     if bool(ids) == (reason is not None):
         raise click.UsageError("give either ids or --reason")
     count = asyncio.run(_dismiss(kafka, names, ids, reason))
-    click.echo(f"dismissed {count:,} {'reject' if count == 1 else 'rejects'}")
+    echo(f"dismissed {count:,} {'reject' if count == 1 else 'rejects'}")
 
 
 def row_of(stored: StoredReject) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def row_of(stored: StoredReject) -> dict[str, Any]:
         "offset": stored.offset,
         "time": stored.time_ms,
         "reason": reject.reason,
-        "detail": escaped(reject.detail.encode(errors="replace")),
+        "detail": reject.detail,
         "size": posted_of(stored).size,
         "index": reject.index,
         "cut": reject.is_cut,

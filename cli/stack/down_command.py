@@ -10,6 +10,7 @@ import click
 
 from cli.stack.identity import Identity, is_alive, send_signal
 from cli.stack.state import StackState, forget_state, load_state
+from cli.terminal.escaping import echo
 from cli.terminal.interrupts import interruptible
 from cli.terminal.options import home_option
 
@@ -26,7 +27,7 @@ def down(home: Path) -> None:
     # the supervisor may be dead while its processes live, so all of them are checked
     if state is None or not any(map(is_alive, processes)):
         forget_state(home)
-        click.echo(f"no local stack is running in {home}")
+        echo(f"no local stack is running in {home}")
         return
     with interruptible(lambda: "the stack keeps stopping; run the same command again to wait for its end"):
         if send_signal(state.supervisor, signal.SIGTERM):
@@ -36,7 +37,7 @@ def down(home: Path) -> None:
         send_signal(identity, signal.SIGKILL)
     _wait_until_gone(processes, 10.0)
     forget_state(home)
-    click.echo("stopped")
+    echo("stopped")
 
 
 def identities(state: StackState) -> list[Identity]:

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import IO
 from xml.sax.saxutils import quoteattr
 
-import click
 from rich.progress import DownloadColumn, TransferSpeedColumn
 
 from cli.stack.faults import JarsUnavailable
 from cli.stack.java import find_java, the_jar
 from cli.stack.leash import on_leash
 from cli.stack.lock import Jar, Use, jar_folder, read_lock
+from cli.terminal.escaping import echo
 from cli.terminal.output import progress_bar
 
 SHARES = 6
@@ -142,7 +142,7 @@ def _fetch(
             total_bytes = sum(jar.size_bytes for jar in jars)
             task = bar.add_task(title, total=total_bytes, visible=not quiet)
             if bar.disable and not quiet:
-                click.echo(f"downloading {title}, {total_bytes / 1e6:.0f} MB …", err=True)
+                echo(f"downloading {title}, {total_bytes / 1e6:.0f} MB …", err=True)
             _wait(processes, temporary, lambda received: bar.update(task, completed=received))
         _move_sound_jars(jars, home, temporary)
         # checked again in the cache: only what is really there counts

@@ -7,6 +7,7 @@ import click
 from cli.stack.class_archives import ensure_archive
 from cli.stack.jars import fetch_jars
 from cli.stack.lock import OPTIONAL, USES, Use, jar_folder, read_lock
+from cli.terminal.escaping import echo
 from cli.terminal.interrupts import interruptible
 from shared.class_archive import PROGRAMS, archive_of
 
@@ -27,11 +28,9 @@ def jars(more: tuple[Use, ...]) -> None:
     for use in (*USES, *more):
         with interruptible(lambda: "the same command downloads what is missing"):
             fetched = fetch_jars(use)
-        click.echo(
-            f"{use}: {len(read_lock(use))} jars in {jar_folder(use)}, {len(fetched)} of them downloaded now"
-        )
+        echo(f"{use}: {len(read_lock(use))} jars in {jar_folder(use)}, {len(fetched)} of them downloaded now")
     for program in PROGRAMS:
         with interruptible(lambda: "without archives of classes, Kafka and Spark start more slowly"):
             has_archive = ensure_archive(program)
         made = "has" if has_archive else "starts more slowly, because Java could not make"
-        click.echo(f"{program}: {made} an archive of its classes in {archive_of(program)}")
+        echo(f"{program}: {made} an archive of its classes in {archive_of(program)}")

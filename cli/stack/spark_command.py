@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from cli.terminal.escaping import echo
+
 
 @click.group("spark")
 def spark_group() -> None:
@@ -23,4 +25,4 @@ def pack(target: Path) -> None:
     from services.control.spark.pack import write_pack
 
     size = write_pack(target)
-    click.echo(f"{target} has {size / 1e6:.0f} MB; set BATON_SPARK_PACK={target.absolute()} for control")
+    echo(f"{target} has {size / 1e6:.0f} MB; set BATON_SPARK_PACK={target.absolute()} for control")

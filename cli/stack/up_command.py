@@ -23,6 +23,7 @@ from cli.stack.servers import LOOPBACK
 from cli.stack.state import load_state, lock_home
 from cli.stack.summary import summary_of
 from cli.stack.supervisor import last_line
+from cli.terminal.escaping import echo
 from cli.terminal.interrupts import INTERRUPTED, interruptible, say_interrupted
 from cli.terminal.options import home_option, option, port_offset_option, secure_option
 from cli.terminal.output import time_text
@@ -97,7 +98,7 @@ async def _run(options: StackOptions) -> int:
             # the processes die with this one (cli/stack/leash.py)
             os._exit(INTERRUPTED)
         received = number
-        click.echo("stopping in order; press Ctrl-C again to stop at once")
+        echo("stopping in order; press Ctrl-C again to stop at once")
         serving.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -109,11 +110,11 @@ async def _run(options: StackOptions) -> int:
 
 async def _serve(options: StackOptions) -> None:
     def report(name: str, change: str) -> None:
-        click.echo(f"{time_text(time.time_ns() // 1_000_000)} {name} {change}")
+        echo(f"{time_text(time.time_ns() // 1_000_000)} {name} {change}")
 
     async with LocalStack(options, report):
-        click.echo(summary_of(options))
-        click.echo("Ctrl-C stops everything")
+        echo(summary_of(options))
+        echo("Ctrl-C stops everything")
         # until a signal cancels this task
         await asyncio.Event().wait()
 
@@ -138,7 +139,7 @@ def _detach(options: StackOptions) -> None:
     with interruptible(lambda: down if child.poll() is None else "the stack has stopped again"):
         is_ready = _wait_until_ready(child, options.home)
     if is_ready:
-        click.echo(summary_of(options))
+        echo(summary_of(options))
         return
     # the child has already explained itself; its sentence is the last line of its log
     raise NotReady(last_line(log.read_bytes()).removeprefix("baton: ") or f"no output in {log}")

@@ -1,6 +1,29 @@
-"""Text of others, safe to print: it cannot move the cursor, hide text or change colours."""
+"""Prints text of others safely: on a terminal it cannot move the cursor, hide text or change colours.
+
+Every command prints by `echo`, which alters nothing that goes into a file or a pipe. Within a line for
+people, or a cell of a table, a line end of others would forge a line: `printable` and `escaped` keep those on
+one line.
+"""
 
 from __future__ import annotations
+
+import sys
+
+import click
+
+
+def echo(message: str | bytes = "", *, err: bool = False, nl: bool = True) -> None:
+    """Prints to standard output or error; on a terminal, what it could obey is escaped."""
+    if (sys.stderr if err else sys.stdout).isatty():
+        text = message if isinstance(message, str) else message.decode(errors="backslashreplace")
+        message = _visible(text)
+    # without `color`, click takes what looks like a colour out of what goes into a pipe
+    click.echo(message, err=err, nl=nl, color=True)
+
+
+def _visible(text: str) -> str:
+    # our own lines end, and JSON and logs have tabs
+    return "".join(c if c in "\n\t" else printable(c) for c in text) if not text.isprintable() else text
 
 
 def escaped(value: bytes) -> str:

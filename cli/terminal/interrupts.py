@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 
 import click
 
+from cli.terminal.escaping import echo
+
 INTERRUPTED = 130
 """128 + SIGINT, as shells report a program that Ctrl-C ended."""
 
@@ -34,7 +36,7 @@ def interruptible(summary: Callable[[], str]) -> Iterator[None]:
 
 def say_interrupted(summary: str) -> None:
     """Prints the summary of an interrupted command."""
-    click.echo(f"baton: interrupted: {summary}", err=True)
+    echo(f"baton: interrupted: {summary}", err=True)
 
 
 def signal_event() -> asyncio.Event:

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from cli.terminal.escaping import echo
 from cli.terminal.interrupts import interruptible
 from cli.terminal.options import Decorator, together
 from cli.terminal.output import counted
@@ -101,7 +102,7 @@ def watch(
             except Unavailable as error:
                 if not shown:
                     raise
-                click.echo(f"baton: {error.detail}; trying again", err=True)
+                echo(f"baton: {error.detail}; trying again", err=True)
             shown += 1
-            click.echo(f"every {every_s:g} s, read at {datetime.now(UTC):%H:%M:%S}Z", err=True)
+            echo(f"every {every_s:g} s, read at {datetime.now(UTC):%H:%M:%S}Z", err=True)
             sleep(every_s)

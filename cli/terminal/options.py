@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from cli.terminal.escaping import echo
 from cli.terminal.local_stack import find_home, find_stack
 from shared.errors import SettingsInvalid
 from shared.kafka.access import KafkaAccess, access_from
@@ -71,7 +72,7 @@ def _parse_kafka(_: click.Context, __: click.Parameter, bootstrap: str) -> Kafka
     if faults := access.faults():
         raise SettingsInvalid(faults)
     for remark in access.remarks():
-        click.echo(f"baton: {remark}", err=True)
+        echo(f"baton: {remark}", err=True)
     return access
 
 

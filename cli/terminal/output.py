@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import click
 import msgspec
 from rich import box
 from rich.cells import cell_len
@@ -22,7 +21,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeE
 from rich.table import Table
 from rich.text import Text
 
-from cli.terminal.escaping import printable
+from cli.terminal.escaping import echo, printable
 from cli.terminal.layout import BETWEEN, Cell, Column, Measured, lay_out, least_width
 
 PLAIN_WIDTH = 240
@@ -34,13 +33,13 @@ Columns = Mapping[str, Cell | Column]
 
 def print_json(value: Any) -> None:
     """Prints the value as indented JSON."""
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def print_json_lines(rows: Iterable[Any]) -> None:
     """Prints each row as one line of JSON."""
     for row in rows:
-        click.echo(msgspec.json.encode(row).decode())
+        echo(msgspec.json.encode(row).decode())
 
 
 def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -52,13 +51,16 @@ def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
         return
     # in order of appearance: a row may leave out what does not apply to it
     names = list(dict.fromkeys(name for row in rows for name in row))
-    for row in [dict(zip(names, names, strict=True)), *rows]:
-        line = io.StringIO()
-        # with this end, a carriage return within a text is quoted, too
-        csv.DictWriter(line, names, lineterminator="\r\n").writerow(
-            {name: _csv_value(value) for name, value in row.items()}
-        )
-        click.echo(line.getvalue().removesuffix("\r\n"))
+    for values in [names, *([_csv_value(row.get(name)) for name in names] for row in rows)]:
+        echo(csv_line(values))
+
+
+def csv_line(values: Iterable[Any]) -> str:
+    """One line of CSV, without its end."""
+    line = io.StringIO()
+    # with this end, a carriage return within a text is quoted, too
+    csv.writer(line, lineterminator="\r\n").writerow(values)
+    return line.getvalue().removesuffix("\r\n")
 
 
 def _csv_value(value: Any) -> Any:
@@ -89,7 +91,7 @@ def _print(columns: Mapping[str, Column], rows: Iterable[Iterable[Any]], title: 
     console.width = sum(column.width or 0 for column in table.columns) + BETWEEN * len(table.columns)
     console.print(table)
     if left_out:
-        click.echo(f"{too_narrow(left_out)}; widen the terminal, or pipe into `cat` to see them", err=True)
+        echo(f"{too_narrow(left_out)}; widen the terminal, or pipe into `cat` to see them", err=True)
 
 
 def too_narrow(left_out: Iterable[str]) -> str:
@@ -104,6 +106,7 @@ def table_of(
 
     None is no terminal: a program that reads the table needs every column.
     """
+    columns = {printable(heading): column for heading, column in columns.items()}
     values = [list(row) for row in rows]
     texts = [[cell_text(value) for value in row] for row in values]
     measured = [
@@ -113,14 +116,15 @@ def table_of(
     full = sum(column.least for column in measured) + BETWEEN * len(measured)
     layout = lay_out(measured, max(PLAIN_WIDTH, full) if width is None else width)
     shown = [at for at in range(len(measured)) if at not in layout.left_out]
-    table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    # as Text, because rich would read brackets as markup
+    caption = Text(printable(title)) if title else None
+    table = Table(box=box.SIMPLE_HEAD, title=caption, title_justify="left", pad_edge=False)
     for at, heading in enumerate(columns):
         if at in shown:
             justify: JustifyMethod = "right" if _is_numeric(values, at) else "left"
             # rich measures in the same way, so it never folds a column that is not prose
-            table.add_column(heading, justify=justify, overflow="fold", width=layout.widths[at])
+            table.add_column(Text(heading), justify=justify, overflow="fold", width=layout.widths[at])
     for row in texts:
-        # as Text, because rich would read brackets in a key as markup
         table.add_row(*(Text(row[at]) for at in shown))
     return table, [heading for at, heading in enumerate(columns) if at not in shown]
 

@@ -8,6 +8,7 @@ from typing import BinaryIO
 import click
 import msgspec
 
+from cli.terminal.escaping import echo
 from cli.terminal.interrupts import interruptible
 from cli.terminal.options import together
 from cli.visits.generator import VISITORS, generate
@@ -45,9 +46,7 @@ def generate_command(visitors: int, seed: int, out: BinaryIO, truth: BinaryIO | 
         if truth:
             _write(truth, visits.truth)
     # on standard error: the log may go to standard output
-    click.echo(
-        f"{len(visits.lines):,} lines, {len(visits.truth):,} sessions of {visitors:,} visitors", err=True
-    )
+    echo(f"{len(visits.lines):,} lines, {len(visits.truth):,} sessions of {visitors:,} visitors", err=True)
 
 
 def _write(file: BinaryIO, rows: Iterable[msgspec.Struct]) -> None:

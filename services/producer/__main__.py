@@ -88,6 +88,7 @@ class Producer:
             table_json=lambda: self._registration.table_json,
             complaints=lambda: [self._registration.complaint(), self._sink.complaint()],
             metrics=self._metrics,
+            cluster_id=lambda: self._cluster.id,
             keys=self._keys,
             statuses=self._statuses_of_workers(),
         )

@@ -65,12 +65,14 @@ def create_face(
     table_json: Callable[[], bytes],
     complaints: Callable[[], list[str]],
     metrics: ProducerMetrics,
+    cluster_id: Callable[[], str | None] = lambda: None,
     keys: WriteKeys | None = None,
     statuses: Callable[[], list[ProducerStatus]] | None = None,
 ) -> ProducerFace:
     """What the producer answers; without `keys` anybody may write, without `statuses` it is alone.
 
-    `table` and `table_json` return the current stream table (None and b"" while there is none).
+    `table` and `table_json` return the current stream table (None and b"" while there is none), `cluster_id`
+    that of Kafka (None while it is unknown).
     """
     keys = keys or WriteKeys()
     metrics.keys = keys.use
@@ -100,7 +102,7 @@ def create_face(
         remarks=lambda: [*keys.remarks(), *sink.remarks()],
     )
     _install_markers(app, sink, table, WRITE_KEYS if keys.is_needed else [])
-    _install_table(app, table_json)
+    _install_table(app, table_json, cluster_id, settings.namespace)
     install_status(
         app, statuses or (lambda: [status_of(settings.id, time.time_ns() // 1_000_000, metrics.collect())])
     )
@@ -133,9 +135,14 @@ def _install_markers(
         )
 
 
-def _install_table(app: FastAPI, table_json: Callable[[], bytes]) -> None:
+def _install_table(
+    app: FastAPI, table_json: Callable[[], bytes], cluster_id: Callable[[], str | None], namespace: str
+) -> None:
     @app.get("/table", tags=["streams"], summary="The stream table, as stored", responses=TABLE_RESPONSES)
     async def stream_table() -> Response:
         if not table_json():
             raise ZooKeeperUnavailable("there is no stream table yet")
-        return Response(table_json(), media_type="application/json")
+        # an address may lead to another Baton tomorrow: this names the one whose table it is
+        known = cluster_id()
+        headers = {"baton-cluster": f"{known}/{namespace}"} if known else {}
+        return Response(table_json(), media_type="application/json", headers=headers)

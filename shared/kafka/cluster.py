@@ -48,6 +48,8 @@ class Cluster:
         self._channels: dict[tuple[int, Lane], Channel] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
         self._controller = -1
+        self.id: str | None = None
+        """What the brokers call their cluster, once one has answered."""
         self._topics: dict[str, dict[int, Leader]] = {}
         self._denied: set[str] = set()
         self._silent: set[int] = set()
@@ -240,3 +242,4 @@ class Cluster:
                 del self._channels[node, lane]
                 await channel.close()
         self._brokers, self._controller = metadata.brokers, metadata.controller
+        self.id = metadata.cluster_id or self.id

@@ -8,6 +8,7 @@ from typing import Any
 
 from cli.demo.log import generated_log
 from cli.demo.truth import TruthCheck
+from cli.importing.content import ContentHash
 from cli.kafka.delivered import open_sessions
 from cli.stack.local import LocalStack
 from shared.model.names import Names
@@ -51,7 +52,9 @@ async def test_the_commands_agree_on_what_was_imported(
         (group,) = (await baton_json(stack, "groups"))["groups"]
         plan = await baton_json(stack, "plan")
         jobs = (await baton_json(stack, "jobs"))["jobs"]
-        check = TruthCheck(visits, log.path.name)
+        content = ContentHash()
+        content.update(log.path.read_bytes())
+        check = TruthCheck(visits, log.path.name, content.content.digest)
         topic = Names(stack.options.namespace).sessions("default")
         async with open_sessions(stack.options.kafka_address, topic) as delivered:
             async for one in delivered.everything():

@@ -152,7 +152,7 @@ class FakeConnection:
             topics.append((error, name, topic_id, False, [] if error else partitions, 0, {}))
         named = () if self._kafka.unregistered else self._kafka.brokers
         brokers: list[Any] = [(node, HOST, node, None, {}) for node in named]
-        body = MetadataResponse(0, brokers, None, self._kafka.controller, topics, {}).encode()
+        body = MetadataResponse(0, brokers, "fake", self._kafka.controller, topics, {}).encode()
         return MetadataResponse.decode(BytesIO(body))
 
     def _offsets(self, request: Any) -> Any:

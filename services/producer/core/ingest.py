@@ -78,9 +78,9 @@ _parse_unexplained = functools.partial(parse_fragment, explain=False)
 def ingest(body: bytes, form: Form, table: StreamTable, limits: Limits) -> Ingested:
     """The fragments in a body, each accepted for its stream or rejected with a reason.
 
-    Reasons: those of parse_fragment, `time` (see time_of), `id` (an empty one), and `size` (above
-    max_fragment_bytes). Raises RequestUnreadable if the body as a whole does not match its form,
-    RequestTooLarge if it has too many bytes or fragments.
+    Reasons: those of parse_fragment, `time` (see time_of), `id` (an empty one), `key` (one with the character
+    0), and `size` (above max_fragment_bytes). Raises RequestUnreadable if the body as a whole does not match
+    its form, RequestTooLarge if it has too many bytes or fragments.
     """
     if len(body) > limits.max_request_bytes:
         raise RequestTooLarge(f"a request may have at most {limits.max_request_bytes} bytes")
@@ -119,6 +119,9 @@ def _sort(items: Sequence[bytes | msgspec.Raw], table: StreamTable, limits: Limi
             # not in parse_fragment: consumers read the empty ids that earlier producers accepted
             if fragment.id == "":
                 raise FragmentRejected("id", "`id` is empty, and a second one would be a repeat: omit it")
+            # nor this: no command line and no database could name such a key
+            if "\0" in fragment.key:
+                raise FragmentRejected("key", "`key` must not hold the character 0")
             time_of(fragment)  # only to reject a wrong time here: the consumer can no longer tell the sender
         except FragmentRejected as error:
             rejected.append(Rejected(index=index, reason=error.reason, detail=error.detail))

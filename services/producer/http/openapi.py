@@ -36,7 +36,8 @@ _FRAGMENT = _object(
         "type": "string",
         "minLength": 1,
         "maxLength": MAX_KEY_BYTES,
-        "description": f"the session that the fragment belongs to; 1 to {MAX_KEY_BYTES} bytes of UTF-8",
+        "pattern": "^[^\\u0000]*$",
+        "description": f"the session that the fragment belongs to; 1 to {MAX_KEY_BYTES} bytes of UTF-8, no 0",
     },
     end={"type": "boolean", "description": "this fragment ends its session"},
     time={

@@ -110,6 +110,7 @@ class Metadata:
     controller: int
     topics: dict[str, dict[int, Leader]]
     missing: dict[str, int]
+    cluster_id: str | None
 
 
 def read_metadata(response: MetadataResponse) -> Metadata:
@@ -123,4 +124,4 @@ def read_metadata(response: MetadataResponse) -> Metadata:
                 number: Leader(topic_id, leader, epoch) for _, number, leader, epoch, *_ in partitions
             }
     brokers = {node: (host, port) for node, host, port, *_ in response.brokers}
-    return Metadata(brokers, response.controller_id, topics, missing)
+    return Metadata(brokers, response.controller_id, topics, missing, response.cluster_id)

@@ -53,6 +53,7 @@ class InMemoryProducer:
         max_request_bytes: int = MAX_REQUEST_BYTES,
     ) -> None:
         self.table: StreamTable = initial_table(streams)
+        self.cluster = ""
         self.logs: dict[int, list[bytes]] = defaultdict(list)
         self.requests: list[int] = []
         self.types: list[str] = []
@@ -69,7 +70,8 @@ class InMemoryProducer:
     async def answer(self, request: httpx.Request) -> httpx.Response:
         """The response to a request, after some turns of the event loop, so that requests can overlap."""
         if request.url.path == "/table":
-            return httpx.Response(200, content=self.table.encode())
+            headers = {"baton-cluster": self.cluster} if self.cluster else {}
+            return httpx.Response(200, content=self.table.encode(), headers=headers)
         if request.url.path == "/markers":
             if "time" not in msgspec.json.decode(request.content):
                 return problem(422, "the request has faults")

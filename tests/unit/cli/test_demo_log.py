@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from cli.demo.log import DemoLog, generated_log, real_log
-from cli.importing.formats import Fields, Format
+from cli.importing.formats import Format
+from cli.importing.rows import Fields
 from cli.visits.generator import generate
 from shared.errors import BatonError, InvalidInput
 

@@ -80,12 +80,71 @@ def test_the_same_log_is_not_sent_twice(tmp_path: Path, packed: bool) -> None:
 
 
 def test_another_baton_gets_the_log_too(tmp_path: Path) -> None:
-    """The ledger is kept by the producer's address."""
+    """Without the name of its cluster, a Baton is known by the producer's address."""
     log = write_log(tmp_path / "log", 0, 10)
 
     results = [imported(log, InMemoryProducer(1)) for _ in range(2)]
 
     assert [result.exit_code for result in results] == [0, 0]
+
+
+def test_a_baton_is_known_by_its_cluster_and_not_by_its_address(tmp_path: Path) -> None:
+    """A new one at the old address gets the log, and the old one at a new address is recognized."""
+    log, producer = write_log(tmp_path / "log", 0, 10), InMemoryProducer(1)
+    with importing(both(producer, control_with(default=1_800_000))) as run:
+        codes = []
+        for cluster in ("one/", "one/", "two/", "two/shop", "one/"):
+            producer.cluster = cluster
+            codes.append(run(log).exit_code)
+    elsewhere = InMemoryProducer(1)
+    elsewhere.cluster = "one/"
+
+    assert codes == [0, ExitCode.REFUSED, 0, 0, ExitCode.REFUSED]
+    assert imported(log, elsewhere).exit_code == ExitCode.REFUSED
+
+
+def test_equal_lines_of_two_logs_of_one_name_are_both_kept(tmp_path: Path) -> None:
+    """Two servers write the same health checks into the same lines; consumers drop what repeats an id."""
+    producer = InMemoryProducer(1)
+    logs = [tmp_path / server / "access.log" for server in ("web1", "web2")]
+    with importing(both(producer, control_with(default=1_800_000))) as run:
+        for number, log in enumerate(logs):
+            log.parent.mkdir()
+            write_log(log, 0, 3)
+            write_log(log, 100 * number, 100 * number + 5)
+            assert run(log).exit_code == 0
+        write_log(logs[0], 500, 501)
+        grown = run(logs[0], "--again")
+
+    ids = Counter(json.loads(raw).get("id") for raw in producer.logs[0])
+    del ids[None]
+    assert grown.exit_code == 0
+    # those of the log that was sent again are the same, also after it has grown
+    assert sorted(ids.values()) == [1] * 9 + [2] * 8
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_last_line_without_its_end_waits_for_the_next_import(tmp_path: Path, closes: bool) -> None:
+    """It is counted, and nothing is left to send until the line has its end, or `--close` says so."""
+    producer = InMemoryProducer(1)
+    log = write_log(tmp_path / "log", 0, 5)
+    log.write_bytes(log.read_bytes() + b'{"key": "k", "time": 1234, "n": 5}')
+    with importing(both(producer, control_with(default=1_800_000))) as run:
+        first = summary_of(run(log, "-o", "json"))
+        printed = run(log, "--again", "--dry-run").stdout
+        same = run(log)
+        if closes:
+            last = run(log, "--close", "-o", "json")
+        else:
+            log.write_bytes(log.read_bytes() + b"\n")
+            last = run(log, "-o", "json")
+
+    assert (first["lines"], first["accepted"], first["lines_waiting"]) == (5, 5, 1)
+    assert "The last line has no end" in printed
+    assert same.exit_code == ExitCode.REFUSED
+    assert [summary_of(last)[name] for name in ("accepted", "lines_waiting")] == [1, 0]
+    assert stored(producer) == Counter(range(6))
+    assert len(summary_of(last)["markers"]) == 1
 
 
 @pytest.mark.parametrize("options", [(), ("--lanes", "2", "--batch", "3")])

@@ -78,3 +78,27 @@ def test_waiting_without_a_marker_fails_and_says_what_is_missing(tmp_path: Path)
     assert result.exit_code == 1
     assert (summary["accepted"], summary["markers"], summary["delivered"]) == (1, [], None)
     assert "--close" in summary["failure"]
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_line_far_ahead_is_named_moves_no_marker_and_can_be_refused(tmp_path: Path, refuses: bool) -> None:
+    """A wrong clock must not close the sessions of everybody; a time before 2000 is named, too."""
+    producer = InMemoryProducer(1)
+    file = log_file(tmp_path, *[60 * HOUR_MS] * 20, 3 * HOUR_MS, *[60 * HOUR_MS] * 20)
+    file.write_text(file.read_text() + '{"key": "k", "time": 1762790400}\n')
+    options = ("--refuse", "ahead", "--refuse", "early") if refuses else ()
+
+    result = imported(file, producer, *options, "-o", "json")
+
+    summary = json.loads(result.stdout)
+    named = [(row["reason" if refuses else "doubt"], row["line"], row["count"]) for row in _named(summary)]
+    assert sorted(named) == [("ahead", 21, 1), ("early", 42, 1)]
+    assert summary["reasons" if not refuses else "doubts"] == []
+    assert (summary["accepted"], result.exit_code) == ((40, 1) if refuses else (42, 0))
+    assert markers_in(producer) == [summary["highest_time"]]
+    assert summary["highest_time"] < (time.time() - 59 * 3600) * 1000
+
+
+def _named(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = summary["reasons"] + summary["doubts"]
+    return rows

@@ -150,6 +150,8 @@ def test_a_key_that_may_not_mark_is_refused_before_anything_is_sent(
         (("--no-marker", "--wait", *NDJSON), "excludes --no-marker"),
         (("--no-marker", "--close", *NDJSON), "--close sends the marker"),
         (("--format", "xml"), "Invalid value"),
+        (("--client-from", "tail", *NDJSON), "is for access logs"),
+        (("--time-format", "%H", *NDJSON), "excludes --time-unit"),
     ],
 )
 def test_invalid_options_are_rejected_before_anything_is_sent(
@@ -210,3 +212,22 @@ async def test_waiting_fails_when_commits_stop() -> None:
         await await_delivery(read, markers, "g", stall_s=3, sleep=sleep, clock=lambda: clock[0])
 
     assert len(positions) == 3
+
+
+def test_the_options_of_reading_reach_the_lines(tmp_path: Path) -> None:
+    """The zone of times that name none, the keys that are none, and where an access log has the client."""
+    producer, table, access = InMemoryProducer(1), tmp_path / "table", tmp_path / "access"
+    table.write_text("k,t\nnobody,2025-01-01 00:00:00\nNULL,2025-01-01 00:00:01\n")
+    access.write_text(
+        '10.0.0.1 - - [01/Jan/2025:00:00:02] "GET / HTTP/1.1" 200 1 "-" "UA" "192.0.2.7, 10.0.0.9"\n'
+    )
+    with served(both(producer, control_with(default=1_800_000))) as url:
+        for file, *options in (
+            (table, "--format", "csv", "--key", "k", "--time", "t", "--null", "nobody"),
+            (access, "--format", "access-log", "--client-from", "tail"),
+        ):
+            where = ("--url", url, "--control", url, "--time-zone", "Asia/Tokyo", "--no-marker")
+            CliRunner().invoke(import_command, [str(file), *options, *where])
+
+    found = [(fragment["key"], fragment["time"]) for fragment in map(json.loads, producer.logs[0])]
+    assert found == [("NULL", 1_735_657_201_000), ("192.0.2.7", 1_735_657_202_000)]

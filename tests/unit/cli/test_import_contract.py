@@ -11,10 +11,10 @@ import pytest
 
 from cli.http.client import BatonClient
 from cli.http.requests import NotAllowed, Requests
-from cli.importing.formats import Fields
 from cli.importing.lanes import BatchLimits
 from cli.importing.notes import Notes, Progress
 from cli.importing.pipeline import send_log
+from cli.importing.rows import Fields
 from cli.importing.tally import Tally
 from services.producer.app import create_face
 from services.producer.http.access.keys import WriteKeys, parse_keys
@@ -92,7 +92,7 @@ async def test_importer_and_producer_agree_on_every_answer() -> None:
         "ndjson",
         Fields(key="key", time="time", unit="ms"),
         name="log",
-        table=await client.table(),
+        table=(await client.table())[0],
         post=client.post_fragments,
         lanes=1,
         limits=BatchLimits(fragments=8),

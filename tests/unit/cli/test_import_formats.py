@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.importing.formats import Fields, Format, LineUnreadable, Row, parser_for
-from cli.importing.times import TimeUnit, TimeUnreadable, parse_time
+from cli.importing.formats import Format, parser_for
+from cli.importing.rows import Fields, LineUnreadable, Row
+from cli.importing.times import TimeUnit, TimeUnreadable, time_reader
 from shared.errors import InvalidInput
 
 COMMON = b'127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /a.gif?x=1 HTTP/1.0" 200 2326'
@@ -90,6 +91,14 @@ def test_a_json_line_is_kept_unchanged_and_read_by_dotted_paths() -> None:
         (b'{"k":"a","t":1e300}', "time"),
         (b'{"k":"a","t":"soon"}', "time"),
         (b"[" * 5000, "malformed"),
+        (b"k\tt\na\rb\t1", "line-end"),
+        (b"k,t\na\rb,1", "line-end"),
+        *(
+            (b"k,t\n%b,1" % null, "key")
+            for null in (b"NULL", rb"\N", b"nan", b"undefined", b"-", b"  ", b"None")
+        ),
+        (b'{"k":"-","t":1}', "key"),
+        (b'{"k":" ","t":1}', "key"),
     ],
 )
 def test_an_unusable_line_has_a_reason(line: bytes, reason: str) -> None:
@@ -120,6 +129,9 @@ def test_the_end_field_accepts_the_usual_spellings_of_true(value: str, ends: boo
         ("access-log", Fields(key="session", time="time"), COMMON, "no field 'session'; it has host, "),
         ("tsv", Fields(key="hots", time="time"), b"host\ttime", "no column 'hots'; it has host, time"),
         ("csv", KEYED, b"k,t,t", "twice"),
+        ("csv", KEYED, b"k,t\ra,1\r", "carriage return"),
+        ("w3c", KEYED, b"#Fields: date time c-ip", "names no 'k'; it has date"),
+        ("csv", Fields(key="k", time="t", zone="Mars/Olympus"), b"k,t", "no time zone 'Mars/Olympus'"),
     ],
 )
 def test_a_log_without_the_fields_is_rejected(
@@ -141,11 +153,20 @@ def test_a_log_without_the_fields_is_rejected(
         ("10/Oct/2000:13:55:36 -0700", "auto", 971_211_336_000),
         ("[31/Dec/2016:23:59:60 +0000]", "clf", 1_483_228_800_000),
         ("2000-10-10T13:55:36.5-07:00", "auto", 971_211_336_500),
+        ("2000-10-10 20:55:36 UTC", "auto", 971_211_336_000),
+        ("2000-10-10 20:55:36,5+00", "auto", 971_211_336_500),
+        ("2000-10-10T20:55+0000", "auto", 971_211_300_000),
+        ("9/oct/2000:20:55:36.25 +00:00", "auto", 971_124_936_250),
+        ("1762790406789012", "auto", 1_762_790_406_789),
+        ("1762790406789012345", "auto", 1_762_790_406_789),
+        ("1762790406.9999999999", "auto", 1_762_790_406_999),
+        ("999", "us", 0),
+        ("1999999", "ns", 1),
     ],
 )
 def test_times_of_all_forms_are_exact(text: str, unit: TimeUnit, time_ms: int) -> None:
     """Fractions are rounded down to ms, without floats."""
-    assert parse_time(text, unit) == time_ms
+    assert time_reader(unit)(text) == time_ms
 
 
 @pytest.mark.parametrize(
@@ -155,6 +176,7 @@ def test_times_of_all_forms_are_exact(text: str, unit: TimeUnit, time_ms: int) -
         ("-1", "s"),
         ("nan", "auto"),
         ("9e99", "s"),
+        ("9e99", "auto"),
         ("999999999999999", "s"),
         ("30/Feb/2000:00:00:00 +0000", "clf"),
         ("10/Foo/2000:00:00:00 +0000", "clf"),
@@ -162,13 +184,79 @@ def test_times_of_all_forms_are_exact(text: str, unit: TimeUnit, time_ms: int) -
         ("10/Oct/2000:00:00:00 +9900", "clf"),
         ("1741000313268", "rfc3339"),
         ("2000-10-10", "auto"),
+        ("2000-10-10 13:55:36", "auto"),
+        ("10/Oct/2000:13:55:36", "clf"),
+        ("2000-02-30 13:55:36 UTC", "auto"),
         ("٣", "s"),
     ],
 )
 def test_unreadable_times_are_rejected(text: str, unit: TimeUnit) -> None:
     """They are never guessed, and raise no other exception."""
     with pytest.raises(TimeUnreadable):
-        parse_time(text, unit)
+        time_reader(unit)(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "pattern", "time_ms"),
+    [
+        ("2025-07-01 02:00:00", "Europe/Berlin", None, 1_751_328_000_000),
+        ("01/Jul/2025:02:00:00", "+02:00", None, 1_751_328_000_000),
+        ("2025-07-01 00:00:00Z", "Europe/Berlin", None, 1_751_328_000_000),
+        ("1.7.2025 02.00", "Europe/Berlin", "%d.%m.%Y %H.%M", 1_751_328_000_000),
+        ("1.7.2025 02.00 +0200", None, "%d.%m.%Y %H.%M %z", 1_751_328_000_000),
+    ],
+)
+def test_a_time_without_a_zone_is_in_the_one_that_is_given(
+    text: str, zone: str | None, pattern: str | None, time_ms: int
+) -> None:
+    """A time that names its zone is in that one."""
+    assert time_reader("auto", zone, pattern)(text) == time_ms
+
+
+def test_a_float_of_an_ndjson_line_is_read_as_it_is_written() -> None:
+    """As a float of 64 bits, this one would be rounded up to the next second."""
+    (row,) = rows("ndjson", KEYED, [b'{"k": 12345678901234567890123456, "t": 1762790406.9999999}'])
+
+    assert (row.key, row.time_ms) == ("12345678901234567890123456", 1_762_790_406_999)
+
+
+def test_the_keys_that_stand_for_no_value_can_be_named() -> None:
+    """Then the usual ones of text formats are keys, but a blank one and `-` never are."""
+    fields = Fields(key="k", time="t", nulls=("anonymous",))
+
+    (row,) = rows("csv", fields, [b"k,t", b"nan,1"])
+
+    assert row.key == "nan"
+    for key in (b"Anonymous", b"-", b""):
+        with pytest.raises(LineUnreadable, match="stands for no value"):
+            rows("csv", fields, [b"k,t", key + b",1"])
+
+
+def test_empty_columns_at_the_end_are_none() -> None:
+    """Spreadsheets write them; one with a value is a fault."""
+    found = rows("csv", KEYED, [b"k,t,,", b"a,1,,", b"a,2", b"a,3,,,"])
+
+    assert [json.loads(row.data)["t"] for row in found] == ["1", "2", "3"]
+    with pytest.raises(LineUnreadable, match="3 columns"):
+        rows("csv", KEYED, [b"k,t", b"a,1,x"])
+
+
+def test_a_w3c_log_names_its_fields_and_may_name_others_later() -> None:
+    """IIS does at each start; date and time are UTC, and CloudFront parts values by tabs."""
+    lines = [
+        b"#Software: IIS",
+        b"#Fields: date time c-ip cs-uri-stem",
+        b"2000-10-10 20:55:36 192.0.2.1 /a",
+        b"#Fields: date time cs-uri-stem c-ip",
+        b"2000-10-10\t20:55:37\t/b c\t192.0.2.1",
+    ]
+
+    found = rows("w3c", Fields(key="c-ip", time="datetime"), lines)
+
+    assert [(row.key, row.time_ms) for row in found] == [
+        ("192.0.2.1", 971_211_336_000 + n * 1000) for n in (0, 1)
+    ]
+    assert [json.loads(row.data)["cs-uri-stem"] for row in found] == ["/a", "/b c"]
 
 
 @given(raw=st.binary(max_size=200), form=st.sampled_from(["access-log", "tsv", "csv", "ndjson"]))

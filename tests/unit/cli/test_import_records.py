@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.http.receipts import Receipt
-from cli.importing.formats import Fields
 from cli.importing.lanes import BatchLimits
 from cli.importing.lines import Line, LineReader
 from cli.importing.notes import Notes, Progress
 from cli.importing.pipeline import send_log
+from cli.importing.rows import Fields
 from cli.importing.tally import Tally
 from shared.model.routing import initial_table
 
@@ -96,6 +96,13 @@ def test_a_quote_inside_an_unquoted_cell_is_text() -> None:
     _, sent = csv_imported([b'a,1,5" pipe', b"b,2,plain"])
 
     assert [row["x"] for row in sent] == ['5" pipe', "plain"]
+
+
+def test_a_line_end_within_a_cell_stays_as_it_is() -> None:
+    """CRLF between lines is no part of a cell, but within quotes it is."""
+    _, sent = csv_imported([b'a,1,"one\r', b'two\r"\r', b"b,2,plain\r"])
+
+    assert [row["x"] for row in sent] == ["one\r\ntwo\r", "plain"]
 
 
 class CountedBytes(bytes):

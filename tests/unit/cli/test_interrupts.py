@@ -19,8 +19,8 @@ import cli.demo.script
 import cli.rejects.command
 import cli.stack.up_command
 from cli.importing.command import interrupted_text
-from cli.importing.formats import Fields
 from cli.importing.options import ImportOptions, Outcome
+from cli.importing.rows import Fields
 from cli.importing.tally import Tally
 from cli.main import cli as baton_cli
 from cli.main import main

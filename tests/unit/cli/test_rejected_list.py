@@ -10,6 +10,7 @@ from cli.main import cli
 from cli.rejects.identity import OpenRejects
 from cli.rejects.listing import SHOWN_BYTES, Listing
 from cli.terminal.escaping import escaped
+from cli.terminal.output import cell_text
 from tests.fakes.rejects import reject_of
 
 
@@ -60,13 +61,14 @@ def test_a_reason_limits_the_listing() -> None:
     "nasty", [b"\x1b[2J", "\u202e".encode(), "\u200b".encode(), b"\r\n", b"\x00", b"\xff", "\x9b1m".encode()]
 )
 def test_text_from_clients_cannot_control_the_terminal(nasty: bytes) -> None:
-    """Control sequences, overrides, invisible and invalid characters are escaped."""
+    """Control sequences, overrides, invisible and invalid characters are escaped; JSON has the text."""
     listing = Listing(OpenRejects(), limit=1)
 
     listing.add([stored(0, "time", b"a" + nasty + b"z", detail=nasty.decode(errors="replace"))])
 
     (shown,) = listing.rows()
-    assert (shown["beginning"] + shown["detail"]).isprintable()
+    assert (shown["beginning"] + cell_text(shown["detail"])).isprintable()
+    assert shown["detail"] == nasty.decode(errors="replace")
     assert shown["beginning"].startswith("a\\")
     assert escaped(b"\\x1b") == "\\\\x1b"
 

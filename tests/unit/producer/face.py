@@ -41,6 +41,7 @@ class Producer:
         self.rejects = rejects or InMemoryRejects(max_waiting_bytes=100_000)
         self.table: StreamTable | None = TABLE
         self.complaints: list[str] = []
+        self.cluster_id: str | None = None
         self.metrics = ProducerMetrics()
         self.face = create_face(
             settings=ProducerSettings(**settings),
@@ -50,6 +51,7 @@ class Producer:
             table_json=lambda: self.table.encode() if self.table else b"",
             complaints=lambda: self.complaints,
             metrics=self.metrics,
+            cluster_id=lambda: self.cluster_id,
             keys=keys,
         )
         self.door = self.face.door

@@ -274,6 +274,17 @@ async def test_the_table_is_served_as_it_is_stored(producer: Producer) -> None:
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
     assert answer.content == TABLE.encode()
+    assert "baton-cluster" not in answer.headers
+
+
+async def test_the_table_names_the_cluster_that_it_is_in() -> None:
+    """An address may lead to another Baton tomorrow; `baton import` keeps its ledger by this name."""
+    producer = Producer(namespace="shop")
+    producer.cluster_id = "kraft-1"
+
+    answer = await producer.client.get("/table")
+
+    assert answer.headers["baton-cluster"] == "kraft-1/shop"
 
 
 async def test_readiness_reports_every_complaint(producer: Producer) -> None:

@@ -128,6 +128,7 @@ UNACCEPTABLE = [
     (b'{"key":""}', "key"),
     (b'{"key":"a","id":"' + b"i" * 65 + b'"}', "id"),
     (b'{"key":"a","id":""}', "id"),
+    (rb'{"key":"a\u0000b"}', "key"),
     (b'{"key":"a","time":-1}', "time"),
     (b'{"key":"a","time":"yesterday"}', "time"),
     (b'{"key":"a","data":' + b"[" * 1_001 + b"]" * 1_001 + b"}", "nesting"),

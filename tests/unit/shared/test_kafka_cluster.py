@@ -44,6 +44,7 @@ async def test_a_silent_broker_is_asked_last(silent: int) -> None:
 
     assert took_s[0] < NEXT_BROKER_S + 0.1
     assert max(took_s[1:]) < 0.1
+    assert cluster.id == "fake"
 
 
 @virtual_time
