@@ -22,8 +22,8 @@ from cli.stack.options import StackOptions
 from cli.stack.processes import StackProcesses
 from cli.stack.servers import KafkaOptions, ZooKeeperOptions, kafka_config, zookeeper_config
 from services.consumer.settings import ConsumerSettings
-from services.control.http.api.guard import is_own_host
-from services.control.settings import ControlSettings, lake_for, own_hosts_for, spark_jars_for
+from services.control.settings import ControlSettings, lake_for, spark_jars_for
+from shared.service.guard import is_own_host
 from shared.service.settings import load, variable_for
 
 ROOT = Path(__file__).parents[2]
@@ -202,7 +202,7 @@ def test_control_answers_to_the_name_of_its_container(monkeypatch: pytest.Monkey
     )
     settings = load(ControlSettings, environment_of("control"))
 
-    assert is_own_host("control:8000", own_hosts_for(settings))
+    assert is_own_host("control:8000", settings.own_hosts)
 
 
 @pytest.mark.parametrize("service", [*SERVERS, *SERVICES, *MONITORING])

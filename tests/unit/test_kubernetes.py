@@ -16,9 +16,9 @@ from ruamel.yaml import YAML
 
 from cli.commands.settings import SERVICES
 from services.control.http.api.access.tokens import parse_token
-from services.control.http.api.guard import is_own_host
-from services.control.settings import ControlSettings, own_hosts_for
+from services.control.settings import ControlSettings
 from shared.errors import InvalidInput, SettingsInvalid
+from shared.service.guard import is_own_host
 from shared.service.settings import load, variable_for
 from tests.unit.test_compose import CACHE, COMPOSE, FOREIGN, image_environment
 
@@ -240,7 +240,7 @@ def test_control_answers_to_the_names_of_its_service() -> None:
     """A request with another name in its `Host` gets 421; a probe's is the pod's address."""
     settings = settings_of("control")
     assert isinstance(settings, ControlSettings)
-    hosts = own_hosts_for(settings)
+    hosts = settings.own_hosts
     names = ["", f".{KUSTOMIZATION['namespace']}", f".{KUSTOMIZATION['namespace']}.svc"]
 
     assert all(
