@@ -85,7 +85,7 @@ class Face:
             complaints=list,
             metrics=ConsumerMetrics([]),
             reception=lambda: reception if self.joined else None,
-            hosts=["b"],
+            hosts=["b", "elsewhere.example"],
         )
 
 
