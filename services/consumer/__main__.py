@@ -48,7 +48,10 @@ from shared.model.group import GroupSettings
 from shared.model.names import Names
 from shared.model.secrets import Secrets
 from shared.model.start import GroupStart
-from shared.service.runtime import http_server, main
+from shared.server.bounds import bounds_for
+from shared.server.face import Face
+from shared.server.listener import http_server
+from shared.service.runtime import main
 from shared.service.signing import Here
 from shared.zookeeper.connection import ZooKeeper
 from shared.zookeeper.group_chain import read_chain, read_start
@@ -91,11 +94,13 @@ async def serve(settings: ConsumerSettings, stop: asyncio.Event) -> None:
         metrics=ConsumerMetrics(joined),
         reception=lambda: receptions[0] if receptions else None,
         workers=lambda: joined[0].workers if joined else [],
+        hosts=settings.own_hosts,
     )
     listeners = TcpListeners(settings.tls)
     # asked before this process listens there itself
     was_open = await listeners.is_open(settings.address)
-    async with http_server(app, settings.host, settings.port, tls=settings.tls, lifespan="off"):
+    bounds = bounds_for(settings)
+    async with http_server(Face(app), settings.host, settings.port, bounds=bounds, tls=settings.tls):
         # the port closes last: until this process has left, nobody may think that it has been killed
         try:
             preparing = asyncio.create_task(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from services.consumer.member.lookup import install_lookup
 from services.consumer.member.metrics import ConsumerMetrics
 from services.consumer.stream.worker import StreamWorker
 from shared.service.api_docs import NO_DOCS, install_docs
+from shared.service.guard import Guard, Guarded
 from shared.service.http import HeadAnswers, install_health, install_problems
 
 
@@ -24,13 +25,16 @@ def create_app(
     metrics: ConsumerMetrics,
     reception: Callable[[], Reception | None],
     workers: Callable[[], Sequence[StreamWorker]] = list,
+    hosts: Iterable[str] = (),
 ) -> FastAPI:
     """The app over a member; it calls `status`, `plan` and `reception` (None: not joined yet) per request.
 
-    `workers`: those that run now.
+    `workers`: those that run now. `hosts`: the names under which the member is reached.
     """
     app = FastAPI(title="Baton consumer", summary="One member of a group", version="1", **NO_DOCS)
     app.add_middleware(HeadAnswers)
+    # what acts is signed, so no page can send it, whatever its type
+    app.add_middleware(Guarded, guard=Guard(hosts, is_exempt=lambda path, headers: True))
     install_problems(app)
     install_docs(app)
     install_health(app, complaints, metrics.registry)

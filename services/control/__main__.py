@@ -13,9 +13,12 @@ from services.control.http.api.access.access import Access
 from services.control.http.api.access.tokens import Tokens
 from services.control.http.app import create_app
 from services.control.live.garbage import keep_collections_short
-from services.control.settings import END, ControlSettings, own_hosts_for
+from services.control.settings import END, ControlSettings
 from services.control.wiring import control_on
-from shared.service.runtime import http_server, main
+from shared.server.bounds import bounds_for
+from shared.server.face import Face
+from shared.server.listener import http_server
+from shared.service.runtime import main
 
 
 async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
@@ -25,15 +28,20 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         access = _access(settings)
         await access.step()
         app = create_app(
-            control.parts, hosts=own_hosts_for(settings), access=access, root_path=settings.root_path
+            control.parts,
+            hosts=settings.own_hosts,
+            access=access,
+            root_path=settings.root_path,
+            proxies=settings.believed_proxies,
         )
         keep_collections_short()
         loops = {**control.loops, "tokens": access.run}
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(loop(), name=name) for name, loop in loops.items()]
             try:
-                host, port, tls = settings.host, settings.port, settings.tls
-                async with http_server(app, host, port, tls=tls, ws="none", lifespan="off"):
+                async with http_server(
+                    Face(app), settings.host, settings.port, bounds=bounds_for(settings), tls=settings.tls
+                ):
                     await stop.wait()
                     # otherwise the server would wait for the followers to leave
                     control.parts.feed.close()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from services.control.core.jobs import JOBS
 from services.control.core.schedules import SchedulesInvalid, parse_schedules
@@ -29,22 +29,21 @@ OWN_OPTIONS = frozenset(
 """Spark options that Baton sets itself: the jobs depend on them, or there is a setting for them."""
 _PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 _CONSOLE = "/console"
-_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlSettings(ServiceSettings):
     """Read from `BATON_…` variables."""
 
-    hosts: str = setting(
-        "",
-        "names under which control is reached besides loopback names, IP addresses and its own address, "
-        "`name,…`: of a container, a service, a proxy; a request with another name in its `Host` gets 421",
-    )
     root_path: str = setting(
         "",
         "path at which a proxy offers control, like `/baton`; the proxy may pass it on or remove it; empty: "
         "control has a host name of its own",
+    )
+    proxies: str = setting(
+        "",
+        "addresses and networks of proxies in front of control, `address,…`: their `X-Forwarded-For` and "
+        "`X-Forwarded-Proto` are believed; empty: nobody's are",
     )
     control_tokens_file: str = setting(
         "",
@@ -189,6 +188,11 @@ class ControlSettings(ServiceSettings):
         return SecretFile(self.queue_key_file, "BATON_QUEUE_KEY_FILE") if self.queue_key_file else None
 
     @property
+    def believed_proxies(self) -> list[str]:
+        """The addresses and networks of BATON_PROXIES."""
+        return [proxy for part in self.proxies.split(",") if (proxy := part.strip())]
+
+    @property
     def tokens_file(self) -> Path | None:
         """The file of tokens, if one is set."""
         return Path(self.control_tokens_file) if self.control_tokens_file else None
@@ -211,31 +215,21 @@ class ControlSettings(ServiceSettings):
     def check(self) -> list[str]:
         """Faults of settings that are valid on their own."""
         faults = ServiceSettings.check(self)
-        for name in _names_in(self.hosts):
-            if not _NAME.fullmatch(name):
-                faults.append(
-                    f"BATON_HOSTS: {name!r} is not a host name (neither scheme nor port belong here)"
-                )
         if self.root_path and (not _PATH.fullmatch(self.root_path) or self.root_path == _CONSOLE):
             faults.append(
                 f"BATON_ROOT_PATH: {self.root_path!r} is not a path like /baton, without a slash at its end, "
                 f"and other than {_CONSOLE}, which is control's own"
             )
+        for proxy in self.believed_proxies:
+            try:
+                ipaddress.ip_network(proxy)
+            except ValueError:
+                faults.append(f"BATON_PROXIES: {proxy!r} is neither an address nor a network like 10.0.0.0/8")
         for url in self.queue_urls:
             if not re.match("https?://[^/]", url):
                 faults.append(f"BATON_QUEUE_URL: {url!r} is not a URL like http://host:8002")
         faults += self.queue_key.faults() if self.queue_key else []
         return [*faults, *_faults_of_options(self.spark_options), *_faults_of_schedules(self.schedules)]
-
-
-def own_hosts_for(settings: ControlSettings) -> list[str]:
-    """The names under which control is reached: the listed ones, and those of its own address."""
-    own = (settings.host, urlsplit(settings.address).hostname or "")
-    return [name for name in (*own, *_names_in(settings.hosts)) if name]
-
-
-def _names_in(hosts: str) -> list[str]:
-    return [name for part in hosts.split(",") if (name := part.strip())]
 
 
 def spark_master_for(settings: ControlSettings, environment: Mapping[str, str]) -> str:

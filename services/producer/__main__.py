@@ -32,11 +32,10 @@ from services.producer.workers.supervisor import STOP_GRACE_S, Supervisor
 from services.producer.workers.worker import OPTION, Worker
 from shared.kafka.cluster import Cluster
 from shared.model.routing import StreamTable
-from shared.server.bounds import Bounds
-from shared.server.connections import Connections, Reserve, possible_connections
-from shared.server.face import Face
-from shared.server.options import server_options
-from shared.service.runtime import http_server, main, tune_garbage_collection
+from shared.server.bounds import bounds_for
+from shared.server.connections import Reserve
+from shared.server.listener import http_server
+from shared.service.runtime import main, tune_garbage_collection
 from shared.zookeeper.connection import ZooKeeper
 
 FREED_BYTES = 32 * 1024 * 1024
@@ -130,11 +129,19 @@ class Producer:
         if private is not None:
             # all of it, because the page at `/try` sends its fragments to its own origin
             listeners.insert(0, (face, *private))
-        bounds = self._bounds(len(listeners))
+        bounds = bounds_for(settings, len(listeners))
         async with contextlib.AsyncExitStack() as servers:
             for face, host, port in listeners:
-                options = self._server_options(face, dataclasses.replace(bounds, reserve=Reserve()))
-                await servers.enter_async_context(http_server(face.app, host, port, **options))
+                server = http_server(
+                    face,
+                    host,
+                    port,
+                    bounds=dataclasses.replace(bounds, reserve=Reserve()),
+                    is_shared=self._worker is not None,
+                    tls=settings.tls,
+                    grace_s=math.ceil(settings.ack_timeout_s) + 1,
+                )
+                await servers.enter_async_context(server)
             yield
 
     def _background_work(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
@@ -145,20 +152,6 @@ class Producer:
             yield "write keys", self._keys.run()
         if self._worker_metrics is not None:
             yield "worker metrics", self._worker_metrics.run()
-
-    def _bounds(self, listeners: int) -> Bounds:
-        return Bounds(
-            header_timeout_s=self._settings.header_timeout_s,
-            body_timeout_s=self._settings.read_timeout_s,
-            connections=Connections(possible_connections(self._settings.max_connections, listeners)),
-        )
-
-    def _server_options(self, face: Face, bounds: Bounds) -> dict[str, Any]:
-        return server_options(face, bounds) | {
-            "is_shared": self._worker is not None,
-            "tls": self._settings.tls,
-            "timeout_graceful_shutdown": math.ceil(self._settings.ack_timeout_s) + 1,
-        }
 
     async def _register(self) -> None:
         await self._zookeeper.connect()

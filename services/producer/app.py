@@ -29,7 +29,11 @@ from shared.errors import ZooKeeperUnavailable
 from shared.model.fragments import MAX_TIME_MS, encode_marker
 from shared.model.routing import StreamTable
 from shared.service.api_docs import NO_DOCS, install_docs
+from shared.service.guard import Guard, Guarded
 from shared.service.http import HeadAnswers, install_health, install_problems
+
+OPEN = frozenset({"/agent.js", "/agent.source.js", "/livez", "/readyz"})
+"""What everybody may load under any name of the producer; the gate alone decides about fragments."""
 
 
 def _as_integer(value: object) -> object:
@@ -109,8 +113,9 @@ def create_face(
     install_agent(app, kafka=settings.kafka, namespace=settings.namespace)
     install_docs(app)
     document_fragments(app, needs_key=keys.is_needed)
-    # the gate outside: a request that may not write is rejected before its body is read
-    return ProducerFace(door, GatedApp(SmallBodies(app), gate))
+    guard = Guard([*settings.own_hosts, settings.private_host])
+    # gate and guard outside: a request that may not be made is rejected before its body is read
+    return ProducerFace(door, GatedApp(Guarded(SmallBodies(app), guard, OPEN), gate))
 
 
 def _install_markers(

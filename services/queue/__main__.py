@@ -14,11 +14,10 @@ from services.queue.http.keys import QueueKeys
 from services.queue.kafka.store import KafkaQueueStore
 from services.queue.settings import QueueServiceSettings
 from services.queue.worker.queues import Queues
-from shared.server.bounds import Bounds
-from shared.server.connections import Connections, possible_connections
-from shared.server.options import server_options
+from shared.server.bounds import bounds_for
+from shared.server.listener import http_server
 from shared.service.inflight import Inflight
-from shared.service.runtime import http_server, main, tune_garbage_collection
+from shared.service.runtime import main, tune_garbage_collection
 
 
 async def serve(settings: QueueServiceSettings, stop: asyncio.Event) -> None:
@@ -38,16 +37,12 @@ async def serve(settings: QueueServiceSettings, stop: asyncio.Event) -> None:
             asyncio.create_task(queues.run(), name="queues"),
             asyncio.create_task(keys.run(), name="keys"),
         ]
-        face = create_face(queues, Inflight(settings.max_inflight_bytes), leaving, keys)
-        bounds = Bounds(
-            header_timeout_s=settings.header_timeout_s,
-            body_timeout_s=settings.read_timeout_s,
-            connections=Connections(possible_connections(settings.max_connections, 1)),
-        )
+        inflight = Inflight(settings.max_inflight_bytes)
+        face = create_face(queues, inflight, leaving, keys, settings.own_hosts)
         tune_garbage_collection()
         try:
             async with http_server(
-                face.app, settings.host, settings.port, tls=settings.tls, **server_options(face, bounds)
+                face, settings.host, settings.port, bounds=bounds_for(settings), tls=settings.tls
             ):
                 await stop.wait()
                 leaving.set()

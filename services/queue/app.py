@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from typing import Final
 
 from fastapi import FastAPI, Request, Response
 
@@ -17,15 +19,26 @@ from services.queue.http.refusals import refusal
 from services.queue.http.routes import ItemHandlers, item_routes
 from services.queue.worker.queues import Queues
 from shared.errors import BatonError
+from shared.model.form import Form
 from shared.service.api_docs import NO_DOCS, install_docs
+from shared.service.guard import Guard, Guarded
 from shared.service.http import HeadAnswers, install_health, install_problems
 from shared.service.inflight import Inflight
 
+TYPES: Final = (Form.JSON.value, Form.NDJSON.value)
+"""Of bodies. Not text, as producers take it: any page may post that."""
+
 
 def create_face(
-    queues: Queues, inflight: Inflight, leaving: asyncio.Event, keys: QueueKeys | None = None
+    queues: Queues,
+    inflight: Inflight,
+    leaving: asyncio.Event,
+    keys: QueueKeys | None = None,
+    hosts: Iterable[str] = (),
 ) -> QueueFace:
     """The face over the queues, for whom `keys` lets in; `inflight` bounds its requests.
+
+    `hosts`: the names under which the worker is reached.
 
     Once it is `leaving`, it is not ready and its long polls end.
     """
@@ -58,6 +71,8 @@ def create_face(
     app.include_router(peek_routes(queues))
     app.include_router(item_routes())
     install_docs(app)
-    desk = Desk(keys=keys, inflight=inflight, handlers=ItemHandlers(queues, leaving).by_name())
-    # the gate outside: a request that may not be made is refused before its body is read
-    return QueueFace(desk, KeyGate(app, keys))
+    guard = Guard(hosts, types=TYPES)
+    handlers = ItemHandlers(queues, leaving).by_name()
+    desk = Desk(guard=guard, keys=keys, inflight=inflight, handlers=handlers)
+    # guard and gate outside: a request that may not be made is refused before its body is read
+    return QueueFace(desk, Guarded(KeyGate(app, keys), guard))

@@ -47,19 +47,3 @@ class QueueServiceSettings(ServiceSettings):
         "how long Kafka may take to acknowledge before a request gets 503",
         between(0.2, 120, "shorter than a broker's restart rejects requests that could have waited"),
     )
-    max_connections: int = setting(
-        4096,
-        "most open connections, less if the process may not open as many files; a further one gets 503, "
-        "except to `/livez`, `/readyz` and `/metrics`",
-        between(1, 1_000_000, "without a connection there are no requests"),
-    )
-    header_timeout_s: float = setting(
-        10.0,
-        "how long a client may take to send a request's headers",
-        between(0.1, 600, "shorter cuts off slow clients, longer allows them to occupy connections"),
-    )
-    read_timeout_s: float = setting(
-        30.0,
-        "how long a client may take to send a request's body",
-        between(0.1, 600, "shorter cuts off slow clients, longer allows them to occupy memory"),
-    )

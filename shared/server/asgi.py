@@ -1,4 +1,4 @@
-"""Asks an ASGI app for the answer of a request: everything but fragments.
+"""Asks an ASGI app for the answer of a request: everything but fragments and items.
 
 The ordinary way: a task for each request, as every server does it. The app reads the body when it wants it;
 what it has not taken is bounded by `connection.py`, which then stops reading.
@@ -13,7 +13,6 @@ from collections.abc import Callable
 from fastapi import Response
 from starlette.types import ASGIApp, Message, Scope
 
-from shared.server.answers import CONTINUE
 from shared.server.exchange import Exchange, Head, Line
 from shared.service.http import problem
 
@@ -36,7 +35,6 @@ class AppExchange(Exchange):
         self._app = app
         self._cut_answer = cut_answer
         self._changed = asyncio.Event()
-        self._expects_continue = head.expects_continue
         self._has_begun = self._is_chunked = self._is_taken = False
         self._task: asyncio.Task[None] | None = None
 
@@ -81,12 +79,13 @@ class AppExchange(Exchange):
 
     def _scope(self) -> Scope:
         head, about = self.head, self.line.outlet.transport.get_extra_info
+        peer = about("peername")
         return {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": head.version,
             "server": about("sockname"),
-            "client": about("peername"),
+            "client": peer and peer[:2],  # of IPv6 it has more than address and port
             "scheme": "http" if about("ssl_object") is None else "https",
             "method": head.method,
             "root_path": "",
@@ -106,9 +105,7 @@ class AppExchange(Exchange):
         self.line.respond(self, answer.status_code, tuple(answer.raw_headers), bytes(answer.body))
 
     async def _receive(self) -> Message:
-        if self._expects_continue and not self.is_whole:
-            self.line.outlet.write(CONTINUE)
-        self._expects_continue = False
+        self.ask_for_body()
         while not (self.is_lost or self.is_answered) and (self._is_taken or not (self.body or self.is_whole)):
             self._changed.clear()
             await self._changed.wait()
@@ -127,7 +124,8 @@ class AppExchange(Exchange):
         if message["type"] == "http.response.start":
             self._begin(message["status"], list(message.get("headers", [])))
             return
-        body, is_end = bytes(message.get("body", b"")), not message.get("more_body", False)
+        # not copied: a bundle has up to 138 MB
+        body, is_end = message.get("body", b""), not message.get("more_body", False)
         if self.head.method == "HEAD":
             body = b""
         elif self._is_chunked:
@@ -142,7 +140,9 @@ class AppExchange(Exchange):
     def _begin(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         has_length = any(name.lower() == b"content-length" for name, _ in headers)
         if not has_length and self.head.method != "HEAD" and status not in (204, 304):
-            self._is_chunked = True
+            # a client of HTTP/1.0 knows no chunks: there the end of the connection ends the answer
+            self._is_chunked = self.head.version == "1.1"
+        if self._is_chunked:
             headers.append((b"transfer-encoding", b"chunked"))
         self._has_begun = True
         self.line.begin(self, status, tuple(headers))

@@ -1,16 +1,17 @@
-"""One HTTP/1.1 connection: has its requests answered one after the other, and bounds every wait.
+"""One HTTP/1.1 connection: has its requests answered one by one, and bounds every wait and every turn.
 
 A `POST /fragments` costs no task, no future and no ASGI message: the door answers it from a callback, when
 Kafka acknowledges. Everything else is asked of the ASGI app. Uvicorn accepts connections and knows them for a
-stop; `protocol/reader.py` parses, `protocol/queue.py` keeps the order. docs/adr/0021 says what no server
-bounds by itself.
+stop; `reader.py` parses, `queue.py` keeps the order. docs/adr/0021 says what no server bounds by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
+from fastapi import Response
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
@@ -21,14 +22,22 @@ from shared.server.face import Face
 from shared.server.outlet import Outlet
 from shared.server.patience import Awaited, Patience
 from shared.server.queue import RequestQueue
-from shared.server.reader import MAX_HEADER_BYTES, HeadersTooLarge, Malformed, RequestReader
+from shared.server.reader import Refused, RequestReader
 from shared.service.http import problem
+from shared.service.inflight import Overloaded
+from shared.service.refusals import refusal
+
+TURN_S = 0.005
+"""How long a connection may read on before others have their turn; one body may take longer."""
+TURN_ANSWERS = 32
+"""How many of its requests may be answered in a turn."""
 
 
 class HttpConnection(asyncio.Protocol):
     """`requests` are those that are not answered. `_reads`: False once nothing more is to be read.
 
-    `_is_excess`: the connection is beyond the bound, and gets one answer.
+    `_is_excess`: the connection is beyond the bound, and gets one answer. `_answered` counts answers. `_held`
+    bytes wait unparsed for the connection's next turn; `_then`: what is to be done once they are parsed.
     """
 
     def __init__(
@@ -49,11 +58,13 @@ class HttpConnection(asyncio.Protocol):
         self._reader = RequestReader(self)
         # kept, because looking for it costs a system call each time (getpid)
         self.loop = _loop or asyncio.get_running_loop()
-        self._patience = Patience(bounds, config.timeout_keep_alive, self.loop, self._on_late)
+        self._patience = Patience(bounds, self.loop, self._on_late)
         self.requests = RequestQueue(face.inflight)
         self.outlet: Outlet = cast(Outlet, None)
         self._is_excess = self._is_feeding = False
         self._reads = True
+        self._answered = self._held = 0
+        self._then: Callable[[], object] | None = None
 
     def __repr__(self) -> str:
         return f"<HttpConnection: {self.requests!r}, {self._patience!r}>"
@@ -75,27 +86,19 @@ class HttpConnection(asyncio.Protocol):
         self.outlet.lose()
         self._patience.stop()
         self._reader.close()
+        self._then = None
+        self._hold(0)
         self.requests.lose()
 
     def data_received(self, data: bytes) -> None:
-        if self.outlet.is_over:
-            return
-        self._is_feeding = True
-        try:
-            self._reader.feed(data)
-        except HeadersTooLarge:
-            detail = f"a request's headers may have at most {MAX_HEADER_BYTES} bytes"
-            self._reject(431, "headers-too-large", detail)
-        except Malformed as error:
-            self._reject(400, "malformed-request", f"the request is not valid HTTP/1.1: {error}")
-        self._is_feeding = False
-        latest = self.requests.latest
-        if latest is not None and not latest.is_whole:
-            self.requests.take_body()
-        self._watch()
+        self._reader.add(data)
+        self._read_on()
 
     def eof_received(self) -> bool:
         """A client that has sent everything and closed its half is still answered, except over TLS."""
+        if self._reader.unread:
+            self._then = self.eof_received
+            return True
         last, latest = self.requests.last, self.requests.latest
         is_answerable = last is not None and last is latest and last.is_whole
         if self.outlet.is_over or not is_answerable or not self.outlet.can_end_apart:
@@ -117,6 +120,9 @@ class HttpConnection(asyncio.Protocol):
 
     def shutdown(self) -> None:
         """Ends the connection once everything that has arrived is answered (uvicorn asks, at a stop)."""
+        if self._reader.unread:
+            self._then = self.shutdown
+            return
         last = self.requests.last
         if last is None:
             self._close()
@@ -154,16 +160,17 @@ class HttpConnection(asyncio.Protocol):
 
     def begin(self, exchange: Exchange, status: int, headers: Pairs) -> None:
         """See Line."""
-        self.outlet.write(self._heads.head(status, headers, is_last=exchange.is_last))
+        self.outlet.write(self._head_of(exchange, status, headers))
 
     def respond(self, exchange: Exchange, status: int, headers: Pairs, body: bytes) -> None:
         """See Line."""
-        self.outlet.write(self._heads.head(status, headers, is_last=exchange.is_last) + body)
+        self.outlet.write(self._head_of(exchange, status, headers) + body)
         self.answered(exchange)
 
     def answered(self, exchange: Exchange) -> None:
         """See Line."""
         exchange.is_answered = True
+        self._answered += 1
         exchange.drop_body()
         self.requests.running = None
         if exchange.is_last:
@@ -176,6 +183,49 @@ class HttpConnection(asyncio.Protocol):
     def resume(self) -> None:
         """See Line."""
         self._watch()
+
+    def _read_on(self) -> None:
+        """Parses what has arrived, for a turn of the loop; others have theirs before it parses the rest."""
+        reader, now_s = self._reader, self._bounds.now_s
+        if self.outlet.is_over:
+            reader.stop()
+            return
+        self._is_feeding = True
+        until_s, answers = now_s() + TURN_S, self._answered + TURN_ANSWERS
+        try:
+            reader.step()
+            while reader.unread and self._answered < answers and now_s() < until_s:
+                reader.step()
+        except Refused as error:
+            self._reject(error.status, error.kind, error.detail)
+        self._is_feeding = False
+        latest = self.requests.latest
+        if latest is not None and not latest.is_whole:
+            self.requests.take_body()
+        if self._held or reader.unread:
+            self._hold(reader.unread)
+        self._watch()
+
+    def _hold(self, unread: int) -> None:
+        """Keeps what is left of a read for the next turn; it counts like requests that wait."""
+        inflight = self._face.inflight
+        inflight.add_waiting(0, unread - self._held)
+        self._held = unread
+        if unread and not inflight.has_room_to_wait():
+            self._reader.stop()
+            self._refuse(refusal(Overloaded()), "overloaded")
+            self._hold(0)
+        elif unread:
+            self.loop.call_soon(self._read_on)
+        elif self._then is not None:
+            then, self._then = self._then, None
+            then()
+
+    def _head_of(self, exchange: Exchange, status: int, headers: Pairs) -> bytes:
+        if exchange.head.expects_continue and not exchange.is_whole:
+            # it was not asked for its body, and may send it or not: where its next request begins is unknown
+            self._end_after(exchange)
+        return self._heads.head(status, headers, is_last=exchange.is_last)
 
     def _start_next(self) -> None:
         self.requests.start_next()
@@ -207,12 +257,12 @@ class HttpConnection(asyncio.Protocol):
             return
         running, latest = requests.running, requests.latest
         is_behind = running is not None and running.is_behind
-        pauses = is_behind or outlet.is_full or not self._reads or bool(requests.waiting)
+        pauses = is_behind or outlet.is_full or not self._reads or bool(requests.waiting or reader.unread)
         if pauses is not outlet.is_paused and outlet.pause_reading(pauses):
             self._patience.begin_anew()  # the client could not send until now
         if outlet.is_full:
             awaited = Awaited.READER
-        elif not self._reads:
+        elif not self._reads or reader.unread:
             awaited = Awaited.NOTHING
         elif reader.is_in_headers or latest is None:
             awaited = Awaited.HEADERS
@@ -239,6 +289,9 @@ class HttpConnection(asyncio.Protocol):
         self._watch()
 
     def _reject(self, status: int, kind: str, detail: str) -> None:
+        self._refuse(problem(status, kind, detail), kind)
+
+    def _refuse(self, answer: Response, kind: str) -> None:
         """Refuses what cannot be read on, unless others must be answered first, and ends the connection."""
         requests, latest = self.requests, self.requests.latest
         if self.outlet.is_over:
@@ -255,8 +308,8 @@ class HttpConnection(asyncio.Protocol):
         else:
             head = latest.head
             requests.lose()
-        answer = self._face.rejected(problem(status, kind, detail), kind, head)
-        lines = self._heads.head(status, tuple(answer.raw_headers), is_last=True)
+        answer = self._face.rejected(answer, kind, head)
+        lines = self._heads.head(answer.status_code, tuple(answer.raw_headers), is_last=True)
         self.outlet.write(lines + bytes(answer.body))
         self._end()
 

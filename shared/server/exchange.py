@@ -1,8 +1,8 @@
 """One request of a connection, and who answers it.
 
 `connection.py` makes an exchange when the headers are complete; `queue.py` starts it when all earlier ones
-are answered. `door.py` answers fragments from a callback, without a task; `asgi.py` asks an ASGI app for
-everything else; a `RefusedExchange` only says why not.
+are answered. The producer's door answers fragments from a callback, without a task; `asgi.py` asks an ASGI
+app for everything else; a `RefusedExchange` only says why not.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Protocol
 
 from fastapi import Response
 
-from shared.server.answers import Pairs
+from shared.server.answers import CONTINUE, Pairs
 from shared.server.outlet import Outlet
 
 
 class Head:
     """What the headers of a request say. `path` is decoded, `query` is not; header names are in lower case.
 
-    `is_last`: the client wants no further answer on this connection. `expects_continue`: it sends the body
-    after a 100.
+    `is_last`: the client wants no further answer on this connection. `expects_continue`: it waits for a 100
+    before it sends the body.
     """
 
     __slots__ = ("expects_continue", "headers", "is_last", "method", "path", "query", "target", "version")
@@ -114,6 +114,12 @@ class Exchange(ABC):
     @abstractmethod
     def arrived(self) -> None:
         """More of the body is here, or it is whole now. Only while it is running."""
+
+    def ask_for_body(self) -> None:
+        """Sends a 100 to a client that waits for it."""
+        if self.head.expects_continue and not self.is_whole:
+            self.line.outlet.write(CONTINUE)
+        self.head.expects_continue = False
 
     def lose(self) -> None:
         """The client is gone."""

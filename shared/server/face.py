@@ -1,17 +1,17 @@
 """Who answers which request of a listener: an exchange of the service's own, the ASGI app, or a refusal.
 
-A service subclasses `Face`, and overrides `exchange` for the requests that are worth it. Each listener has
-one. Used by connection.py.
+A service whose requests are worth it subclasses `Face` and overrides `exchange`. Each listener has one. Used
+by connection.py.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from fastapi import Response
 from starlette.types import ASGIApp
 
+from shared.errors import Unavailable
 from shared.server.answers import AnswerHeads
 from shared.server.asgi import AppExchange
 from shared.server.connections import WATCHING, Connections
@@ -20,13 +20,20 @@ from shared.service.http import RETRY_AFTER_S, problem
 from shared.service.inflight import Inflight, Overloaded
 from shared.service.refusals import refusal
 
+MAX_BYTES = 16 * 1024 * 1024
+"""Of what is in flight at a listener whose bodies are bounded elsewhere: a quarter may wait behind others."""
 
-class Face(ABC):
+
+class Leaving(Unavailable):
+    """The service is stopping; send this to another one."""
+
+
+class Face:
     """`app` answers what `exchange` does not answer itself; `inflight` bounds what waits."""
 
-    def __init__(self, app: ASGIApp, inflight: Inflight) -> None:
+    def __init__(self, app: ASGIApp, inflight: Inflight | None = None) -> None:
         self.app = app
-        self.inflight = inflight
+        self.inflight = inflight or Inflight(MAX_BYTES)
         self._heads: AnswerHeads | None = None
 
     def __repr__(self) -> str:
@@ -55,14 +62,13 @@ class Face(ABC):
         """For a request that has no room to wait behind others."""
         return RefusedExchange(line, head, lambda: self.rejected(refusal(Overloaded()), "overloaded", head))
 
-    @abstractmethod
     def rejected(self, answer: Response, kind: str, head: Head | None) -> Response:
         """A refusal that no exchange has made, as the client gets it; None: of what has no head."""
+        return answer
 
-    @abstractmethod
     def cut_answer(self) -> Response:
         """The answer to a request that a stop of the service ends."""
+        return refusal(Leaving())
 
-    @abstractmethod
     def count_cut_off(self) -> None:
         """A connection beyond the bound was ended without an answer."""

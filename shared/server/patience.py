@@ -37,13 +37,12 @@ class Patience:
     def __init__(
         self,
         bounds: Bounds,
-        keep_alive_s: float,
         loop: asyncio.AbstractEventLoop,
         on_late: Callable[[Awaited], None],
     ) -> None:
         self._timeouts_s = dict.fromkeys(Awaited, bounds.body_timeout_s) | {
             Awaited.HEADERS: bounds.header_timeout_s,
-            Awaited.IDLE: keep_alive_s,
+            Awaited.IDLE: bounds.keep_alive_s,
             Awaited.NOTHING: math.inf,
         }
         self._loop = loop

@@ -72,6 +72,7 @@ KNOWN = frozenset(
         "BATON_PRIVATE_PORT",
         "BATON_PRODUCER",
         "BATON_PRODUCER_URL",
+        "BATON_PROXIES",
         "BATON_QUEUE_KEY",
         "BATON_QUEUE_KEYS_FILE",
         "BATON_QUEUE_KEY_FILE",

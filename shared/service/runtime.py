@@ -1,4 +1,4 @@
-"""The frame of a service process: settings, logging, signals, exit code, and the HTTP server.
+"""The frame of a service process: settings, logging, signals, and exit code.
 
 A service's `__main__.py` only calls `main`. The first SIGTERM or SIGINT sets `stop`, and the service shuts
 down in its own order; a second one ends the process at once.
@@ -13,14 +13,12 @@ import logging
 import os
 import resource
 import signal
-import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
-import uvicorn
 import uvloop
 
 from shared.errors import BatonError, SettingsInvalid
@@ -28,10 +26,7 @@ from shared.service.arguments import parse_arguments
 from shared.service.known_settings import misspelt
 from shared.service.service_settings import ServiceSettings
 from shared.service.settings import describe, load
-from shared.service.tls import TlsFiles, server_context
 
-LAST_ANSWERS_S = 1.0
-"""How long a stop waits for the answers of the requests that it cancels, if their clients read slowly."""
 S = TypeVar("S", bound=ServiceSettings)
 # uvicorn repeats its message with terminal codes in `color_message`
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
@@ -157,77 +152,3 @@ def _log_signal(message: str, number: int) -> None:
     record.signal = signal.Signals(number).name
     with contextlib.suppress(OSError):
         os.write(sys.stderr.fileno(), f"{JsonLines().format(record)}\n".encode())
-
-
-class _Server(uvicorn.Server):
-    """Uvicorn without signal handlers (`_run` installs them), which answers what it cancels at a stop."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Any:
-        yield
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().shutdown(sockets)
-        for connection in list(self.server_state.connections):
-            # the producer's answer most requests without a task
-            if cut := getattr(connection, "cut", None):
-                cut()
-        # uvicorn cancels requests that take too long and returns: the process could end before their answers
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_ANSWERS_S):
-                while tasks := self.server_state.tasks:
-                    await asyncio.wait(tasks)
-
-
-def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
-    """A socket bound to host:port; if shared, other processes of ours can bind the same port.
-
-    Raises BatonError when the port is occupied.
-    """
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if is_shared:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise BatonError(f"cannot listen at {host}:{port}: {error.strerror}") from None
-    return listener
-
-
-@contextlib.asynccontextmanager
-async def http_server(
-    app: Any,
-    host: str,
-    port: int,
-    *,
-    is_shared: bool = False,
-    tls: TlsFiles | None = None,
-    **options: Any,
-) -> AsyncIterator[None]:
-    """Serves the ASGI `app` at host:port during the block; lets requests in flight finish afterwards.
-
-    Speaks HTTPS if `tls` has a certificate. Raises BatonError when the port is occupied.
-    """
-    # bound here, because uvicorn would end the process on an occupied port
-    listener = listen(host, port, is_shared=is_shared)
-    settings: dict[str, Any] = {
-        "access_log": False,
-        "log_config": None,
-        "timeout_graceful_shutdown": 5,
-    } | options
-    if tls is not None and tls.is_serving:
-        settings["ssl_context_factory"] = lambda config, default: server_context(tls)
-    server = _Server(uvicorn.Config(app, **settings))
-    serving = asyncio.create_task(server.serve(sockets=[listener]), name="http server")
-    try:
-        while not server.started and not serving.done():  # noqa: ASYNC110  uvicorn has only this flag
-            await asyncio.sleep(0.005)
-        if serving.done():
-            serving.result()
-        yield
-    finally:
-        server.should_exit = True
-        await serving
-        listener.close()

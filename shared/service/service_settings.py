@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from shared.errors import InvalidInput
 from shared.kafka.access import MECHANISMS, PROTOCOLS, KafkaAccess
@@ -16,6 +18,7 @@ from shared.zookeeper.secret import IN_ZOOKEEPER, MIN_BYTES
 
 EVERYWHERE = frozenset({"0.0.0.0", "::"})
 """Hosts that mean all interfaces; they are not addresses that others can connect to."""
+_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 PORTS = between(1, 65_535, "there are no other ports")
 
 
@@ -68,6 +71,27 @@ class ServiceSettings:
         "",
         "PEM file of authorities: only clients with a certificate of one of them reach this service's ports; "
         "empty: clients need none",
+    )
+    hosts: str = setting(
+        "",
+        "names under which this service is reached besides loopback names, IP addresses and its own address, "
+        "`name,…`: of a container, a service, a proxy; a request with another name in its `Host` gets 421",
+    )
+    max_connections: int = setting(
+        4096,
+        "most open connections of all ports, less if the process may not open as many files; a further one "
+        "gets 503, except to `/livez`, `/readyz`, `/metrics` and `/status`",
+        between(1, 1_000_000, "without a connection there are no requests"),
+    )
+    header_timeout_s: float = setting(
+        10.0,
+        "how long a client may take to send a request's headers",
+        between(0.1, 600, "shorter cuts off slow clients, longer allows them to occupy connections"),
+    )
+    read_timeout_s: float = setting(
+        30.0,
+        "how long a client may take to send a request's body",
+        between(0.1, 600, "shorter cuts off slow clients, longer allows them to occupy memory"),
     )
     zookeeper_timeout_s: float = setting(
         6.0,
@@ -169,6 +193,12 @@ class ServiceSettings:
         scheme = "https" if self.tls.is_serving else "http"
         return f"{scheme}://[{host}]:{self.port}" if ":" in host else f"{scheme}://{host}:{self.port}"
 
+    @property
+    def own_hosts(self) -> list[str]:
+        """The names of this service: where it listens, what it advertises, and those of BATON_HOSTS."""
+        own = (self.host, urlsplit(self.address).hostname or "")
+        return [name for name in (*own, *_names_in(self.hosts)) if name]
+
     def remarks(self) -> list[str]:
         """What an operator should know about these valid settings; the service logs it when it starts."""
         remarks = self.kafka_access.remarks()
@@ -184,6 +214,11 @@ class ServiceSettings:
         faults = self.kafka_access.faults() + self.tls.faults()
         if not is_namespace(self.namespace):
             faults.append(f"BATON_NAMESPACE={self.namespace!r}: lower-case letters, digits and `-` only")
+        for name in _names_in(self.hosts):
+            if not _NAME.fullmatch(name):
+                faults.append(
+                    f"BATON_HOSTS: {name!r} is not a host name (neither scheme nor port belong here)"
+                )
         faults += self._secret_faults()
         if bool(self.zookeeper_user) != bool(self.zookeeper_password_file):
             faults.append("BATON_ZOOKEEPER_USER and BATON_ZOOKEEPER_PASSWORD_FILE: set both, or neither")
@@ -210,3 +245,7 @@ class ServiceSettings:
             for name, secret in zip(where, given, strict=True)
             if secret and len(secret.encode()) < MIN_BYTES
         ]
+
+
+def _names_in(hosts: str) -> list[str]:
+    return [name for part in hosts.split(",") if (name := part.strip())]

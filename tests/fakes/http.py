@@ -125,7 +125,7 @@ def as_asgi(face: Face) -> ASGIApp:
 
 
 async def _send(connection: HttpConnection, wire: Wire, request: httpx.Request) -> None:
-    is_chunked = "content-length" not in request.headers and request.method not in ("GET", "HEAD")
+    is_chunked = "transfer-encoding" in request.headers
     lines = [b"%s %s HTTP/1.1" % (request.method.encode(), request.url.raw_path)]
     lines += [b"%s: %s" % pair for pair in request.headers.raw if pair[0].lower() != b"transfer-encoding"]
     lines += [b"transfer-encoding: chunked"] * is_chunked

@@ -23,7 +23,8 @@ from services.consumer.stream.worker import StreamWorker
 from shared.errors import ZooKeeperUnavailable
 from shared.model.cluster import MemberNode
 from shared.model.group import GroupSettings
-from shared.service.runtime import http_server
+from shared.server.face import Face
+from shared.server.listener import http_server
 from shared.service.settings import load
 from shared.zookeeper.connection import ZooKeeper
 from shared.zookeeper.link import Link
@@ -118,7 +119,7 @@ class Group:
                 reception=lambda: reception,
                 workers=lambda: member.workers,
             )
-            server = http_server(app, settings.host, settings.port, tls=settings.tls, lifespan="off")
+            server = http_server(Face(app), settings.host, settings.port, tls=settings.tls)
             await around.enter_async_context(server)
             stop = asyncio.Event()
             task = asyncio.create_task(member.run(stop), name=name)

@@ -20,7 +20,8 @@ from services.consumer.handover.routes import Reception
 from services.consumer.member.metrics import ConsumerMetrics
 from shared.errors import Conflict
 from shared.model.secrets import Secrets
-from shared.service.runtime import http_server
+from shared.server.face import Face as AppFace
+from shared.server.listener import http_server
 from shared.service.signing import ACCEPTED_MS, Envelope, Here, new_nonce, sealed_headers
 from shared.service.tls import TlsFiles
 from tests.peers_contract import MAX_BODY_BYTES, End, Pair, new_end
@@ -84,6 +85,7 @@ class Face:
             complaints=list,
             metrics=ConsumerMetrics([]),
             reception=lambda: reception if self.joined else None,
+            hosts=["b", "elsewhere.example"],
         )
 
 
@@ -100,7 +102,7 @@ async def serving(
         face.connections.append(scope["client"][1])
         await app(scope, receive, send)
 
-    async with http_server(watched, "127.0.0.1", face.port, tls=tls, lifespan="off"):
+    async with http_server(AppFace(watched), "127.0.0.1", face.port, tls=tls):
         yield face
 
 

@@ -24,8 +24,9 @@ from shared.kafka.cluster import Cluster
 from shared.kafka.event_sink import KafkaEventSink
 from shared.kafka.topics import ensure_topics, events_topic
 from shared.model.names import Names
+from shared.server.face import Face
+from shared.server.listener import http_server
 from shared.service.http import install_problems
-from shared.service.runtime import http_server
 from tests.event_sink_contract import numbered
 from tests.servers import KafkaServer, free_port
 from tests.topics import admin_client
@@ -47,7 +48,7 @@ async def face_of(feed: EventFeed) -> AsyncIterator[str]:
     install_problems(app)
     app.include_router(events_routes(feed, lambda _: None))
     port = free_port()
-    async with http_server(app, "127.0.0.1", port, lifespan="off"):
+    async with http_server(Face(app), "127.0.0.1", port):
         yield f"http://127.0.0.1:{port}"
         feed.close()
 

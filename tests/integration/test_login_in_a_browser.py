@@ -12,7 +12,8 @@ from agent.tests import chromium
 from agent.tests.chromium import Browser, Tab, find_programs
 from services.control.http.api.access.access import Access
 from services.control.http.api.access.tokens import Tokens
-from shared.service.runtime import http_server
+from shared.server.face import Face
+from shared.server.listener import http_server
 from tests.servers import free_port
 from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner, app_of
@@ -32,7 +33,7 @@ async def test_a_browser_logs_in_acts_and_logs_out(tmp_path: Path) -> None:
     runner, port = InMemoryRunner(), free_port()
     app = await app_of(small_baton(), runner, access=access)
 
-    async with http_server(app, "127.0.0.1", port, ws="none", lifespan="off"):
+    async with http_server(Face(app), "127.0.0.1", port):
         await asyncio.to_thread(log_in_act_and_log_out, f"http://127.0.0.1:{port}")
 
     # the one of control's own page, not that of the other site

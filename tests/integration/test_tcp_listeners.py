@@ -15,7 +15,8 @@ from cli.stack.certificates import make_authority
 from services.consumer.adapters import tcp_listeners
 from services.consumer.adapters.tcp_listeners import TcpListeners
 from services.consumer.ports import Ending
-from shared.service.runtime import http_server
+from shared.server.face import Face
+from shared.server.listener import http_server
 from shared.service.tls import TlsFiles
 from tests.servers import free_port
 from tests.waiting import until
@@ -41,7 +42,7 @@ class Held:
 async def member(tls: TlsFiles | None = None) -> AsyncIterator[str]:
     """The HTTP face of a member; its address."""
     port = free_port()
-    async with http_server(FastAPI(), "127.0.0.1", port, tls=tls, lifespan="off"):
+    async with http_server(Face(FastAPI()), "127.0.0.1", port, tls=tls):
         yield f"{'https' if tls is not None else 'http'}://127.0.0.1:{port}"
 
 

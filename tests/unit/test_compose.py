@@ -21,8 +21,8 @@ from cli.stack.options import SERVICES, StackOptions
 from cli.stack.processes import StackProcesses
 from cli.stack.servers import KafkaOptions, ZooKeeperOptions, kafka_config, zookeeper_config
 from services.consumer.settings import ConsumerSettings
-from services.control.http.api.guard import is_own_host
-from services.control.settings import ControlSettings, lake_for, own_hosts_for, spark_jars_for
+from services.control.settings import ControlSettings, lake_for, spark_jars_for
+from shared.service.guard import is_own_host
 from shared.service.settings import load, variable_for
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ CACHE = "BATON_CACHE"
 """Where control and the command line look for jars; a service has no setting of its own for it."""
 ADDRESSES = {
     *("BATON_KAFKA", "BATON_ZOOKEEPER", "BATON_HOST", "BATON_PORT", "BATON_PRIVATE_PORT"),
-    "BATON_QUEUE_URL",
+    *("BATON_QUEUE_URL", "BATON_HOSTS"),
     "BATON_CONTROL_OPEN",  # to whom it is open depends on where its port is published
 }
 """Settings that belong to the network of the containers: `baton.env` cannot change them."""
@@ -194,14 +194,15 @@ def test_a_service_listens_on_its_port_of_the_local_stack(service: str) -> None:
     assert COMPOSE["services"][service].get("ports", []) == published
 
 
-def test_control_answers_to_the_name_of_its_container(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other containers reach it as `control`, which is the name of its machine too."""
-    monkeypatch.setattr(
-        "socket.gethostname", lambda: COMPOSE["services"]["control"].get("hostname", "5f1e9a")
-    )
-    settings = load(ControlSettings, environment_of("control"))
+@pytest.mark.parametrize("service", ["control", "queue", "producer"])
+def test_a_service_answers_to_the_name_of_its_container(
+    service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other containers reach it by that; it may be the name of its machine too."""
+    monkeypatch.setattr("socket.gethostname", lambda: COMPOSE["services"][service].get("hostname", "5f1e9a"))
+    settings = load(SERVICES[service], environment_of(service))
 
-    assert is_own_host("control:8000", own_hosts_for(settings))
+    assert is_own_host(f"{service}:8000", settings.own_hosts)
 
 
 @pytest.mark.parametrize("service", [*SERVERS, *SERVICES, *MONITORING])

@@ -85,7 +85,11 @@ IMPORTED_BY = {
         "services/control/tables/*.py",
     ),
     "pyspark": ("services/control/spark/*.py", "services/control/spark/*/*.py"),
-    "uvicorn": ("shared/service/runtime.py", "shared/server/connection.py"),
+    "uvicorn": (
+        "shared/server/connection.py",
+        "shared/server/listener.py",
+        "services/control/http/app.py",
+    ),
     "uvloop": ("shared/service/runtime.py",),
     "rich": ("cli/*.py", "cli/*/*.py"),
     "click": ("cli/*.py", "cli/*/*.py"),

@@ -16,9 +16,9 @@ from ruamel.yaml import YAML
 
 from cli.stack.options import SERVICES
 from services.control.http.api.access.tokens import parse_token
-from services.control.http.api.guard import is_own_host
-from services.control.settings import ControlSettings, own_hosts_for
+from services.control.settings import ControlSettings
 from shared.errors import InvalidInput, SettingsInvalid
+from shared.service.guard import is_own_host
 from shared.service.settings import load, variable_for
 from tests.unit.test_compose import CACHE, COMPOSE, FOREIGN, image_environment, megabytes
 
@@ -253,17 +253,23 @@ def test_only_producers_serve_strangers() -> None:
     assert served == {port["containerPort"] for service in KINDS for port in container(service)["ports"]}
 
 
-def test_control_answers_to_the_names_of_its_service() -> None:
+@pytest.mark.parametrize("service", ["control", "queue", "producer"])
+def test_a_service_answers_to_the_names_of_its_service(service: str) -> None:
     """A request with another name in its `Host` gets 421; a probe's is the pod's address."""
-    settings = settings_of("control")
-    assert isinstance(settings, ControlSettings)
-    hosts = own_hosts_for(settings)
+    hosts = settings_of(service).own_hosts
     names = ["", f".{KUSTOMIZATION['namespace']}", f".{KUSTOMIZATION['namespace']}.svc"]
 
     assert all(
-        is_own_host(f"baton-control{name}:8000", hosts) for name in (*names, f"{names[2]}.cluster.local")
+        is_own_host(f"baton-{service}{name}:8000", hosts) for name in (*names, f"{names[2]}.cluster.local")
     )
     assert is_own_host("10.0.0.7:8000", hosts)
+
+
+def test_control_keeps_its_runs_on_its_volume() -> None:
+    """They outlive the pod."""
+    settings = settings_of("control")
+    assert isinstance(settings, ControlSettings)
+
     assert settings.runs.startswith("/data/")
     assert {"name": "data", "mountPath": "/data"} in container("control")["volumeMounts"]
 

@@ -32,7 +32,7 @@ CHUNK_BYTES = 256 * 1024
 MAX_REFUSAL_BYTES = 16 * 1024
 """A problem document has a few hundred bytes."""
 KEEP_ALIVE_S = 4.0
-"""How long an unused connection stays open. A server closes it later (uvicorn: after 5 s), so a delta is
+"""How long an unused connection stays open. A server closes it later (after 65 s), so a delta is
 never sent into a closing connection."""
 CONNECTIONS = 64
 """Further requests wait for their turn."""

@@ -8,12 +8,13 @@ request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import prometheus_client
 from fastapi import Depends, FastAPI
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from services.control.core.freshness import FreshnessRow
 from services.control.http.api import cluster, events, groups, jobs, login, lookup, streams, tables
@@ -24,7 +25,7 @@ from services.control.http.api import queues as queues_api
 from services.control.http.api.access.access import Access
 from services.control.http.api.access.gate import Gate
 from services.control.http.api.bodies import check_query
-from services.control.http.api.guard import Guard
+from services.control.http.api.forms import is_own_form
 from services.control.http.api.openapi import complete_document
 from services.control.http.api.pages import BAD_QUERY, MISDIRECTED, REFUSED
 from services.control.http.console.action_pages import ActionPages, action_pages_routes
@@ -52,6 +53,7 @@ from services.control.live.run_starts import RunStarts
 from services.control.live.scheduler import Scheduler
 from services.control.ports import JobRunner, TableSource
 from shared.service.api_docs import NO_DOCS, install_docs
+from shared.service.guard import Guard, Guarded
 from shared.service.http import HeadAnswers, install_health, install_problems
 
 RESOURCES: Final = (
@@ -82,10 +84,13 @@ class Parts:
     registry: prometheus_client.CollectorRegistry
 
 
-def create_app(parts: Parts, *, hosts: Iterable[str], access: Access, root_path: str = "") -> FastAPI:
+def create_app(
+    parts: Parts, *, hosts: Iterable[str], access: Access, root_path: str = "", proxies: Sequence[str] = ()
+) -> FastAPI:
     """Control as an ASGI app under loopback names, IP addresses and `hosts`, for whom `access` lets in.
 
-    `root_path`: the path at which a proxy offers it, "" for none.
+    `root_path`: the path at which a proxy offers it, "" for none. `proxies`: whose forwarded addresses and
+    schemes are believed.
     """
     app = FastAPI(
         title="Baton control",
@@ -98,8 +103,11 @@ def create_app(parts: Parts, *, hosts: Iterable[str], access: Access, root_path:
     )
     app.add_middleware(HeadAnswers)
     app.add_middleware(Gate, access=access)
-    app.add_middleware(Guard, hosts=hosts)
-    app.add_middleware(Prefix, root_path=root_path)  # the last one stands in front
+    app.add_middleware(Guarded, guard=Guard(hosts, is_exempt=is_own_form))
+    app.add_middleware(Prefix, root_path=root_path)
+    if proxies:
+        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=list(proxies))
+    # the last one stands in front
     install_problems(app)
     install_docs(app)
 

@@ -26,17 +26,14 @@ from shared.model.form import wrapping_for
 from shared.model.items import RequestUnreadable
 from shared.model.rejects import UNREADABLE
 from shared.model.routing import StreamTable
-from shared.server.answers import CONTINUE, Pairs
+from shared.server.answers import Pairs
 from shared.server.counted import CountedExchange
 from shared.server.exchange import Head, Line
+from shared.server.face import Leaving
 from shared.service.http import kind_for, problem
 from shared.service.inflight import Inflight, InflightShare
 
 logger = logging.getLogger(__name__)
-
-
-class Leaving(Unavailable):
-    """The producer is stopping; send this to another one."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,8 +113,7 @@ class FragmentsExchange(CountedExchange):
         except BatonError as error:
             self._refuse(error)
             return
-        if head.expects_continue and not self.is_whole:
-            self.line.outlet.write(CONTINUE)
+        self.ask_for_body()
         if self.is_whole or self.body:
             self.arrived()
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from fastapi import Response
 from starlette.types import ASGIApp
 
-from services.producer.http.door import Door, FragmentsExchange, Leaving
+from services.producer.http.door import Door, FragmentsExchange
 from services.producer.http.gate import FRAGMENTS
 from shared.server.answers import Pairs
 from shared.server.exchange import Exchange, Head, Line
-from shared.server.face import Face
+from shared.server.face import Face, Leaving
 
 
 class ProducerFace(Face):

@@ -20,7 +20,7 @@ from services.producer.settings import ProducerSettings
 from services.producer.workers.worker import Worker
 from shared.backoff import Backoff
 from shared.errors import BatonError
-from shared.service.runtime import listen
+from shared.server.listener import listen
 
 FIRST_DELAY_S = 0.5
 MAX_DELAY_S = 15.0

@@ -6,7 +6,7 @@ of dead letters adds stand in the record's headers. Used by the routes and by `w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -22,6 +22,8 @@ from shared.model.nesting import MAX_NESTING, is_too_deep
 
 MAX_ITEM_BYTES = 1024 * 1024
 MAX_POSTED = 2_500
+SLICE_BYTES, SLICE_ITEMS = 256 * 1024, 500
+"""So much is read at a time: brackets alone take 20 ms per MB, rejects 13 µs each."""
 MAX_KEPT_ID_BYTES = 256
 """Of the id in a record's header: those of dead letters begin with the name of their queue."""
 _BOM = b"\xef\xbb\xbf"
@@ -76,8 +78,8 @@ _decode = msgspec.json.Decoder(_Item).decode
 _check_json = msgspec.json.Decoder(msgspec.Raw).decode
 
 
-def read_posted(body: bytes, form: Form) -> Posted:
-    """The items in a body, each accepted or rejected.
+def reading_posted(body: bytes, form: Form) -> Generator[None, None, Posted]:
+    """Reads the items in a body, each accepted or rejected; yields after SLICE_BYTES or SLICE_ITEMS of them.
 
     Reasons: `size`, `malformed`, `encoding`, `invalid`, `nesting`, `id`. Raises RequestUnreadable if the body
     as a whole does not match its form, RequestTooLarge if it has more than MAX_POSTED items.
@@ -90,9 +92,16 @@ def read_posted(body: bytes, form: Form) -> Posted:
     whole = body if form is Form.NDJSON else stripped
     raws = [stripped] if is_single else items_in(whole, form, MAX_POSTED, "items")
     posted = Posted(accepted=[], indexes=[], rejected=[])
+    count = size = 0
     for index, raw in enumerate(raws):
+        if count >= SLICE_ITEMS or size >= SLICE_BYTES:
+            yield
+            count = size = 0
+        item = bytes(raw)
+        count += 1
+        size += len(item)
         try:
-            posted.accepted.append(_parse(bytes(raw)))
+            posted.accepted.append(_parse(item))
             posted.indexes.append(index)
         except _ItemRejected as error:
             posted.rejected.append(RejectedItem(index=index, reason=error.reason, detail=error.detail))

@@ -1,7 +1,7 @@
 """One request about items: `POST /queues/{queue}/lease` and the like, without the framework.
 
-The keys are asked before the body is read, the body counts as it arrives, and a task runs the handler. Made
-by `face.py`, run by shared/server/connection.py.
+Guard and keys are asked before the body is read, the body counts as it arrives, and a task runs the handler.
+Made by `face.py`, run by shared/server/connection.py.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from services.queue.core.items import MAX_ITEM_BYTES
 from services.queue.http.keys import QueueKeys
 from services.queue.http.refusals import refusal
 from services.queue.worker.answers import AnswerShare
-from shared.errors import BatonError, Unavailable
+from shared.errors import BatonError
 from shared.model.form import Form, wrapping_for
-from shared.server.answers import CONTINUE
 from shared.server.counted import CountedExchange
 from shared.server.exchange import Head, Line
+from shared.server.face import Leaving
+from shared.service.guard import Guard
 from shared.service.http import problem
 from shared.service.inflight import Inflight, InflightShare
 
@@ -34,10 +35,6 @@ MAX_SMALL_BYTES = 128 * 1024
 PIECE_BYTES = 64 * 1024
 """Of a large answer: so much waits for the client, besides what the system keeps for it."""
 logger = logging.getLogger(__name__)
-
-
-class Leaving(Unavailable):
-    """The worker is stopping; send this to another one."""
 
 
 class CountedAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +52,7 @@ Handler = Callable[[str, bytes, Form], Awaitable[msgspec.Struct | CountedAnswer 
 class Desk:
     """What all these requests share. `handlers` are by the last part of the path."""
 
+    guard: Guard
     keys: QueueKeys
     inflight: Inflight
     handlers: dict[str, Handler]
@@ -84,6 +82,9 @@ class ItemExchange(CountedExchange):
         self._share = share = InflightShare(desk.inflight, most)
         try:
             headers = Headers(raw=head.headers)
+            if refused := desk.guard.refusal(head.method, head.path, headers):
+                self._respond(refused)
+                return
             desk.keys.check(head.method, head.path, headers)
             if self._has_items:
                 types = tuple(value.encode() for value in headers.getlist("content-type"))
@@ -94,8 +95,7 @@ class ItemExchange(CountedExchange):
         except BatonError as error:
             self._refuse(error)
             return
-        if head.expects_continue and not self.is_whole:
-            self.line.outlet.write(CONTINUE)
+        self.ask_for_body()
         if self.is_whole or self.body:
             self.arrived()
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import Response
 from starlette.types import ASGIApp
 
-from services.queue.http.exchange import Desk, ItemExchange, Leaving
-from services.queue.http.refusals import refusal
+from services.queue.http.exchange import Desk, ItemExchange
 from shared.server.exchange import Exchange, Head, Line
 from shared.server.face import Face
 
@@ -24,12 +22,3 @@ class QueueFace(Face):
             if len(parts) == 4 and parts[1] == "queues" and parts[3] in self._desk.handlers:
                 return ItemExchange(line, head, self._desk, parts[2], parts[3])
         return super().exchange(line, head)
-
-    def rejected(self, answer: Response, kind: str, head: Head | None) -> Response:
-        return answer
-
-    def cut_answer(self) -> Response:
-        return refusal(Leaving())
-
-    def count_cut_off(self) -> None:
-        """Nothing counts these here."""

@@ -7,13 +7,13 @@ answers. `admin.py` has the routes that concern a queue as a whole.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any, Final
+from collections.abc import Coroutine, Generator, Sequence
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from fastapi import APIRouter, Response
 
-from services.queue.core.items import RejectedItem, read_posted
+from services.queue.core.items import RejectedItem, reading_posted
 from services.queue.http.exchange import CountedAnswer, Handler
 from services.queue.http.messages import (
     Done,
@@ -38,6 +38,7 @@ from shared.service.http import problem
 from shared.service.refusals import RETRY
 
 JSON = "application/json"
+T = TypeVar("T")
 _DESCRIBED: Final = (
     ("items", "Put items", None, PutItems),
     ("lease", "Lease items", LeaseItems, Items),
@@ -70,7 +71,7 @@ class ItemHandlers:
     async def items(self, queue: str, body: bytes, form: Form) -> PutItems | Response:
         """Puts items."""
         leasing = await self._queues.find(queue)
-        posted = read_posted(body, form)
+        posted = await _in_turns(reading_posted(body, form))
         del body  # the items are its parts, and it may be large
         unstored = await leasing.put(posted.accepted)
         refused = [_refused(posted.indexes[index]) for index in unstored.refused]
@@ -165,6 +166,16 @@ async def _answered_before(queue: str) -> Response:
 def _refused(index: int) -> RejectedItem:
     detail = "Kafka refuses it for good: it is too large for the queue's topic, or against its rules"
     return RejectedItem(index=index, reason="refused", detail=detail)
+
+
+async def _in_turns(reading: Generator[None, None, T]) -> T:
+    """What is read; others run between its slices."""
+    while True:
+        try:
+            next(reading)
+        except StopIteration as end:
+            return cast(T, end.value)
+        await asyncio.sleep(0)
 
 
 def _lease_ms(leasing: Leasing, lease_s: float | None) -> int:

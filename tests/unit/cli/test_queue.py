@@ -26,10 +26,8 @@ from services.queue.app import create_face
 from services.queue.http.exchange import MAX_REQUEST_BYTES
 from services.queue.worker.queues import Queues
 from shared.errors import Unavailable
-from shared.server.bounds import Bounds
-from shared.server.options import server_options
+from shared.server.listener import http_server
 from shared.service.inflight import Inflight
-from shared.service.runtime import http_server
 from tests.fakes.queues import InMemoryQueueStore
 from tests.servers import free_port
 from tests.unit.cli.fake_services import served
@@ -44,9 +42,8 @@ def url() -> Iterator[str]:
     async def serve() -> None:
         queues, stop = Queues(InMemoryQueueStore()), asyncio.Event()
         face = create_face(queues, Inflight(4 * MAX_REQUEST_BYTES), stop)
-        bounds = Bounds(header_timeout_s=20, body_timeout_s=20)
         looking = asyncio.create_task(queues.run())
-        async with http_server(face.app, "127.0.0.1", port, **server_options(face, bounds)):
+        async with http_server(face, "127.0.0.1", port):
             ends.append((asyncio.get_running_loop(), stop))
             started.set()
             await stop.wait()

@@ -125,6 +125,7 @@ async def app_of(
     owners: OwnerSource | None = None,
     records: RecordSource | None = None,
     root_path: str = "",
+    proxies: Sequence[str] = (),
 ) -> FastAPI:
     """The app on the sources, after one reading of them."""
     feed, world = EventFeed(), OperatorsWorld(events=events)
@@ -150,6 +151,7 @@ async def app_of(
         owners=owners,
         records=records,
         root_path=root_path,
+        proxies=proxies,
     )
 
 
@@ -171,6 +173,7 @@ def app_on(
     problems: Problems | None = None,
     paint_s: float = 0.01,
     root_path: str = "",
+    proxies: Sequence[str] = (),
 ) -> FastAPI:
     """The app on a view and a feed; `operations` may be those of another world."""
     spare, tables = OperatorsWorld(), TableReader(Lake(lake, ""))
@@ -207,7 +210,8 @@ def app_on(
     )
     # schemathesis calls control `testserver`, and has no address
     access = access or Access(is_open=True)
-    return create_app(parts, hosts=["control", "testserver"], access=access, root_path=root_path)
+    hosts = ["control", "testserver"]
+    return create_app(parts, hosts=hosts, access=access, root_path=root_path, proxies=proxies)
 
 
 async def face_of(sources: Sources, *, is_read: bool = True) -> Face:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from services.control.settings import ControlSettings, own_hosts_for
+from services.control.settings import ControlSettings
 from shared.errors import SettingsInvalid
 from shared.service.settings import load
 from tests.unit.control.sources import small_baton
@@ -151,7 +151,7 @@ async def test_a_body_without_a_type_is_refused(face: Face) -> None:
 )
 def test_control_knows_its_own_names(environment: dict[str, str], hosts: set[str]) -> None:
     """Those of BATON_HOSTS, where it listens, and the address that it advertises."""
-    assert set(own_hosts_for(load(ControlSettings, environment))) == hosts
+    assert set(load(ControlSettings, environment).own_hosts) == hosts
 
 
 @pytest.mark.parametrize("name", ["http://control", "control:8000", "*.example", "con trol", "-"])

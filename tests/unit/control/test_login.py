@@ -291,7 +291,7 @@ async def test_a_wrong_token_shows_the_form_again(browser: Browser, token: str) 
 async def test_wrong_tokens_are_slowed_down_and_others_are_not_locked_out(
     browser: Browser, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At the form and as bearers together. Who has a cookie goes on, and so does every other address."""
+    """At the form and as bearers together. A right token and a cookie pass, also from the same address."""
     await browser.log_in()
     wrong = {"authorization": "Bearer wrong-0123456789"}
     for _ in range(AT_ONCE // 2):
@@ -300,16 +300,41 @@ async def test_wrong_tokens_are_slowed_down_and_others_are_not_locked_out(
 
     form = await browser.log_in("wrong-0123456789")
     bearer = await browser.http.get("/me", headers=wrong)
-    other = httpx.ASGITransport(browser.http._transport.app, client=("192.0.2.7", 1))  # type: ignore[attr-defined]
+    # a header that anybody may send is no other address
+    forged = await browser.http.get("/me", headers=wrong | {"x-forwarded-for": "192.0.2.99"})
+    right = [
+        await browser.http.get("/me", headers={"authorization": f"Bearer {TOKEN}"}),
+        await browser.log_in(),
+    ]
+    other = httpx.ASGITransport(browser.app, client=("192.0.2.7", 1))
     async with httpx.AsyncClient(transport=other, base_url="http://control") as elsewhere:
-        there = await elsewhere.post("/login", data={"token": TOKEN})
+        there = await elsewhere.get("/me", headers=wrong)
 
     assert (form.status_code, form.headers["retry-after"]) == (429, "1")
     assert (bearer.status_code, bearer.json()["type"]) == (429, "urn:baton:rate-limited")
     assert (await browser.page()).status_code == 200
-    assert there.status_code == 303
-    assert [record.message for record in caplog.records] == ["token refused"] * AT_ONCE
+    assert forged.status_code == 429
+    assert [answer.status_code for answer in right] == [200, 303]
+    assert there.status_code == 401
+    assert [record.message for record in caplog.records] == ["token refused"] * (AT_ONCE + 1)
     assert "0123456789" not in "".join(str(vars(record)) for record in caplog.records)
+
+
+@pytest.mark.parametrize(("proxies", "status"), [([], 429), (["192.0.2.0/24"], 429), (["127.0.0.1"], 401)])
+async def test_forwarded_addresses_are_those_of_proxies_in_the_settings(
+    proxies: list[str], status: int, tmp_path: Path
+) -> None:
+    """Behind a proxy of BATON_PROXIES each caller has its own limit; nobody else chooses an address."""
+    (tmp_path / "tokens").write_text(f"{TOKEN} operate name=ann\n")
+    access = Access(Tokens(tmp_path / "tokens"), attempts=Attempts(lambda: 0.0))
+    await access.step()
+    app = await app_of(small_baton(), InMemoryRunner(), access=access, proxies=proxies)
+    wrong = {"authorization": "Bearer wrong-0123456789"}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control") as http:
+        for number in range(AT_ONCE + 1):
+            answer = await http.get("/me", headers=wrong | {"x-forwarded-for": f"198.51.100.{number}"})
+
+    assert answer.status_code == status
 
 
 async def test_good_tokens_are_never_slowed_down(browser: Browser) -> None:

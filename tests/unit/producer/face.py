@@ -44,7 +44,7 @@ class Producer:
         self.cluster_id: str | None = None
         self.metrics = ProducerMetrics()
         self.face = create_face(
-            settings=ProducerSettings(**settings),
+            settings=ProducerSettings(**{"hosts": "producer,service"} | settings),
             sink=self.sink,
             rejects=self.rejects,
             table=lambda: self.table,

@@ -91,7 +91,8 @@ async def test_a_client_that_disconnects_gets_no_answer_and_leaves_nothing_behin
         yield b"[]"
 
     connection.data_received(
-        b"POST /fragments HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: 900000\r\n\r\n"
+        b"POST /fragments HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
+        b"content-length: 900000\r\n\r\n"
     )
     connection.data_received(piece)
     held = producer.door.inflight_bytes

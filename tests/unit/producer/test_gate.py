@@ -229,7 +229,7 @@ async def test_a_preflight_is_answered_at_once(allowed: str) -> None:
 
 
 async def test_no_page_can_write_markers() -> None:
-    """Markers end everybody's sessions. JSON needs a preflight, which fails; text is not a valid marker."""
+    """Markers end everybody's sessions. JSON needs a preflight, which fails; the guard refuses text."""
     producer = Producer()
     preflight = await producer.client.options("/markers", headers=PREFLIGHT | {"origin": PAGE})
     simple = await producer.client.post(
@@ -238,7 +238,7 @@ async def test_no_page_can_write_markers() -> None:
 
     assert preflight.status_code == 405
     assert cors(preflight) == {}
-    assert simple.status_code == 422
+    assert_problem(simple, 403, "origin-refused")
     assert producer.stored == []
 
 

@@ -17,7 +17,7 @@ from services.producer.core.ingest import (
 )
 from services.producer.http.openapi import FRAGMENTS_RESPONSES
 from shared.model.form import Form
-from shared.model.items import MAX_TOKENS, RequestTooLarge, RequestUnreadable
+from shared.model.items import MAX_MARKS, MAX_TOKENS, RequestTooLarge, RequestUnreadable
 from shared.model.json_faults import UNEXPLAINED
 from shared.model.routing import initial_table
 
@@ -235,6 +235,16 @@ def test_a_broken_array_is_split_in_a_bounded_number_of_steps() -> None:
     assert reasons(take(b"[" + b", ".join([*many, b"NaN"]) + b"]")) == [(len(many), "malformed")]
     with pytest.raises(RequestUnreadable):
         take(b'[{"key":"a"},NaN,[' + b"[]," * MAX_TOKENS + b"1]]")
+
+
+@pytest.mark.parametrize("mark", [b'""', b'"\\\\"'], ids=["quotes", "backslashes"])
+def test_a_broken_array_of_many_strings_is_refused_whole(mark: bytes) -> None:
+    """Each string costs a step, also between two commas; with fewer of them each item is judged alone."""
+    few = take(b'[{"key":"a"},NaN,[' + mark * 100 + b"]]")
+    with pytest.raises(RequestUnreadable):
+        take(b'[{"key":"a"},NaN,[' + mark * (MAX_MARKS // 2) + b"]]")
+
+    assert few.count == 1
 
 
 def test_many_commas_inside_a_fragment_do_not_count_as_items() -> None:

@@ -85,7 +85,9 @@ async def test_a_request_that_trickles_gets_a_408(bounds: Bounds, begun: bytes, 
 async def test_a_body_that_does_not_end_gets_a_408(begun: bytes, path: str) -> None:
     """At the door and behind it. A page may read the answer, and the bytes no longer count."""
     async with serving(SLOW_BODY) as server, server.connection() as client:
-        head = request(FRAGMENT, "origin: https://shop.example", path=path)[: -len(FRAGMENT)]
+        # a page may not post markers at all
+        origin = ["origin: https://shop.example"] if path == "/fragments" else []
+        head = request(FRAGMENT, *origin, path=path)[: -len(FRAGMENT)]
         client.send(head + begun)
         answer = await assert_last_problem(client, 408, "slow-request")
 

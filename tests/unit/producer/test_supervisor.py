@@ -16,7 +16,7 @@ from services.producer.workers import supervisor as subject
 from services.producer.workers.supervisor import Supervisor, WorkerFailed, reserved_port
 from services.producer.workers.worker import Worker
 from shared.errors import BatonError
-from shared.service.runtime import listen
+from shared.server.listener import listen
 from tests.servers import free_port
 
 BEGIN = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from services.producer.core.ingest import Portion
 from services.producer.settings import ProducerSettings
 from shared.server.bounds import Bounds
 from shared.server.connection import HttpConnection
-from shared.service.runtime import http_server
+from shared.server.listener import http_server
 from shared.service.tls import client_context
 from tests.fakes.sink import InMemoryFragmentSink
 from tests.servers import free_port
@@ -112,7 +113,7 @@ class Server(Producer):
 
     def accept(self, **given: Any) -> HttpConnection:
         """A new connection."""
-        self.connections.append(HttpConnection(**given, face=self.face, bounds=self.bounds))
+        self.connections.append(HttpConnection(**given))
         return self.connections[-1]
 
     @contextlib.asynccontextmanager
@@ -137,16 +138,16 @@ async def serving(
     **settings: Any,
 ) -> AsyncIterator[Server]:
     """Runs a server for the block, and stops it gracefully at the end, as the producer does."""
-    server = Server(bounds, sink, **settings)
-    options: dict[str, Any] = {
-        "http": server.accept,
-        "ws": "none",
-        "lifespan": "off",
-        "timeout_keep_alive": keep_alive_s,
-        "timeout_graceful_shutdown": stop_grace_s,
-        "tls": server.tls,
-    }
-    async with http_server(server.face.app, "127.0.0.1", server.port, **options):
+    server = Server(dataclasses.replace(bounds, keep_alive_s=keep_alive_s), sink, **settings)
+    async with http_server(
+        server.face,
+        "127.0.0.1",
+        server.port,
+        bounds=server.bounds,
+        tls=server.tls,
+        grace_s=stop_grace_s,
+        connect=server.accept,
+    ):
         yield server
         server.door.leave()
 

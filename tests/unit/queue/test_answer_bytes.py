@@ -25,7 +25,10 @@ class SlowClient:
         self._write = self._wire.write
         self._wire.write = self._fill  # type: ignore[method-assign]
         body = b'{"max":5}'
-        head = b"POST /queues/q/lease HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+        head = (
+            b"POST /queues/q/lease HTTP/1.1\r\nhost: queue\r\ncontent-type: application/json\r\n"
+            b"content-length: %d\r\n\r\n" % len(body)
+        )
         self._connection.data_received(head + body)
 
     def _fill(self, data: bytes) -> None:

@@ -14,7 +14,8 @@ from tests.fakes.virtual_time import until, virtual_time
 from tests.unit.queue.world import worker
 
 HEAD = (
-    b"POST /queues/q/%b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 20\r\n\r\n"
+    b"POST /queues/q/%b HTTP/1.1\r\nhost: queue\r\n"
+    b"content-type: application/json\r\ncontent-length: 20\r\n\r\n"
 )
 
 
@@ -43,7 +44,7 @@ async def test_a_connection_too_many_gets_a_503_unless_it_only_looks() -> None:
         answers = []
         for path in (b"/queues", b"/livez"):
             connection, wire = connected(one.face, bounds)
-            connection.data_received(b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n" % path)
+            connection.data_received(b"GET %b HTTP/1.1\r\nhost: queue\r\n\r\n" % path)
             await until(lambda wire=wire: b"\r\n\r\n" in wire.written)  # type: ignore[misc]
             answers.append(bytes(wire.written[9:12]))
 

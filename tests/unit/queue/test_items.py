@@ -5,7 +5,20 @@ from __future__ import annotations
 import pytest
 
 from services.queue.core.commands import Receipt
-from services.queue.core.items import MAX_KEPT_ID_BYTES, Death, dead_letter, headers_of, life_of, read_record
+from services.queue.core.items import (
+    MAX_ITEM_BYTES,
+    MAX_KEPT_ID_BYTES,
+    MAX_POSTED,
+    SLICE_BYTES,
+    SLICE_ITEMS,
+    Death,
+    dead_letter,
+    headers_of,
+    life_of,
+    read_record,
+    reading_posted,
+)
+from shared.model.form import Form
 
 
 @pytest.mark.parametrize("header", [b"\xff\x01", b"\xfe\x01", b"x" * (MAX_KEPT_ID_BYTES + 1), b""])
@@ -25,3 +38,19 @@ def test_the_letter_of_the_longest_queue_has_an_id() -> None:
 
     assert again.id == f"{'q' * 61}/99/{10**18}/{life}"
     assert again.headers == {"attempts": "5", "why": "bad"}
+
+
+@pytest.mark.parametrize(
+    ("item", "count", "slices"),
+    [
+        (b"{}", MAX_POSTED, MAX_POSTED // SLICE_ITEMS),
+        (b'{"data":"%b"}' % (b"x" * SLICE_BYTES), 6, 6),
+        (b'{"data":"%b"}' % (b"x" * (MAX_ITEM_BYTES - 11)), 1, 1),
+    ],
+    ids=["many", "large", "one"],
+)
+def test_items_are_read_in_slices(item: bytes, count: int, slices: int) -> None:
+    """Others run between them: what one post takes is bounded, whatever it holds."""
+    reading = reading_posted(b"[" + b",".join([item] * count) + b"]", Form.JSON)
+
+    assert sum(1 for _ in reading) == slices - 1

@@ -86,7 +86,7 @@ async def test_the_gate_answers_before_the_body_is_read(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     keys = QueueKeys(file)
     await keys.step()
-    face = create_face(Queues(InMemoryQueueStore()), Inflight(10_000_000), asyncio.Event(), keys)
+    face = create_face(Queues(InMemoryQueueStore()), Inflight(10_000_000), asyncio.Event(), keys, ["queue"])
     headers = {"authorization": "Bearer k1"}
     async with httpx.AsyncClient(transport=FaceTransport(face), base_url="http://queue") as http:
         unread = await http.post("/queues/q/ack", headers=headers)
@@ -111,7 +111,7 @@ async def test_a_key_with_names_opens_these_queues_and_their_dead_letters_alone(
     store.make_topic("sessions")
     queues = Queues(store)
     running = asyncio.create_task(queues.run())
-    face = create_face(queues, Inflight(10_000_000), asyncio.Event(), keys)
+    face = create_face(queues, Inflight(10_000_000), asyncio.Event(), keys, ["queue"])
     async with httpx.AsyncClient(transport=FaceTransport(face), base_url="http://queue") as http:
 
         async def ask(method: str, path: str, body: object = None, key: str = "some") -> int:

@@ -138,7 +138,10 @@ async def test_a_poll_whose_client_hangs_up_takes_no_item() -> None:
         await one.call("PUT", "q", {"lease_s": 600})
         engine = (await one.queues.find("q")).engine
         connection, wire = connected(one.face)
-        connection.data_received(b'POST /queues/q/lease HTTP/1.1\r\ncontent-length: 13\r\n\r\n{"wait_s":20}')
+        connection.data_received(
+            b"POST /queues/q/lease HTTP/1.1\r\nhost: queue\r\ncontent-type: application/json\r\n"
+            b'content-length: 13\r\n\r\n{"wait_s":20}'
+        )
         await until(partial(is_waiting, engine, 1))
         wire.abort()
         await until(partial(is_waiting, engine, 0))

@@ -64,7 +64,7 @@ async def worker(
     queues = Queues(store, snapshot_every=snapshot_every, max_answer_bytes=max_answer_bytes)
     leaving = asyncio.Event()
     task = asyncio.create_task(queues.run())
-    face = create_face(queues, Inflight(max_inflight_bytes), leaving)
+    face = create_face(queues, Inflight(max_inflight_bytes), leaving, hosts=["queue", "service"])
     transport = FaceTransport(face)
     async with httpx.AsyncClient(transport=transport, base_url="http://queue") as http:
         running = Worker(queues, face, http, leaving, task)

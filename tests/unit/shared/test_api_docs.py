@@ -23,11 +23,13 @@ URL = re.compile(r"(?:href|src|url)(?:=|: )[\"']([^\"']+)[\"']")
 async def app_named(service: str) -> Any:
     """The app of the service, over nothing."""
     if service == "producer":
-        return Producer().face.app
+        return Producer(hosts="control").face.app
     if service == "control":
         return await app_of(small_baton(), InMemoryRunner())
     metrics = ConsumerMetrics(())
-    return create_app(status=dict, plan=dict, complaints=list, metrics=metrics, reception=lambda: None)
+    return create_app(
+        status=dict, plan=dict, complaints=list, metrics=metrics, reception=lambda: None, hosts=["control"]
+    )
 
 
 @pytest.mark.parametrize("service", ["producer", "consumer", "control"])

@@ -87,14 +87,12 @@ class Access:
         """The token in force with this secret. Raises WrongToken, RateLimited, TokensUnread."""
         if self._tokens is None or not self._tokens.file.is_read:
             raise TokensUnread
-        address = request.client.host if request.client else ""
-        limit = self._attempts.limit_of(address)
-        limit.admit()
         token = self._tokens.find(secret.encode())
         if token is None:
+            address = request.client.host if request.client else ""
+            self._attempts.limit_of(address).admit()
             logger.warning("token refused", extra={"address": address})
             raise WrongToken
-        limit.take(-1)  # only wrong ones count
         return token
 
     def complaints(self) -> list[str]:

@@ -1,8 +1,7 @@
 """Limits wrong tokens by address: ten at once, then one a second.
 
-Tokens are too long to guess; this keeps guesses from filling the log and using the processor. An address over
-its limit gets the same answer to a good token, or guesses could continue at full speed. Other addresses and
-cookies are not affected.
+Tokens are too long to guess; this keeps guesses from filling the log. A right token always passes: an office
+or a proxy is one address, and whoever shows wrong tokens from there must not lock out everybody else.
 """
 
 from __future__ import annotations
