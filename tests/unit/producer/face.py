@@ -43,7 +43,7 @@ class Producer:
         self.complaints: list[str] = []
         self.metrics = ProducerMetrics()
         self.face = create_face(
-            settings=ProducerSettings(**{"hosts": "producer,service"} | settings),
+            settings=ProducerSettings(**{"hosts": "producer,service,testserver"} | settings),
             sink=self.sink,
             rejects=self.rejects,
             table=lambda: self.table,
