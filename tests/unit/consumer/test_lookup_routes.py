@@ -52,6 +52,7 @@ async def face(
         metrics=ConsumerMetrics([]),
         reception=lambda: reception if joined else None,
         workers=lambda: workers,
+        hosts=["a"],
     )
 
     async def known() -> Secrets:

@@ -309,7 +309,7 @@ async def test_control_shows_its_key(tmp_path: Path) -> None:
         await one.call("PUT", "q", {})
         checked = QueueKeys(keys)
         await checked.step()
-        face = create_face(one.queues, Inflight(16 * MAX_REQUEST_BYTES), asyncio.Event(), checked)
+        face = create_face(one.queues, Inflight(16 * MAX_REQUEST_BYTES), asyncio.Event(), checked, ["queue"])
         async with httpx.AsyncClient(transport=FaceTransport(face)) as http:
             source = HttpQueues(http, ["http://queue"], SecretFile(str(own), "BATON_QUEUE_KEY_FILE"))
             assert [row.queue for row in await source.read()] == ["q"]

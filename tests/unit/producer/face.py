@@ -44,7 +44,7 @@ class Producer:
         self.cluster_id: str | None = None
         self.metrics = ProducerMetrics()
         self.face = create_face(
-            settings=ProducerSettings(**{"hosts": "producer,service"} | settings),
+            settings=ProducerSettings(**{"hosts": "producer,service,testserver"} | settings),
             sink=self.sink,
             rejects=self.rejects,
             table=lambda: self.table,
