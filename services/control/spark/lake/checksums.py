@@ -23,14 +23,14 @@ SUMMED: Final = (
 )
 """Every column but `data`, as text in this order."""
 _SEPARATOR: Final = "\x1f"
-_HEAD: Final = _SEPARATOR.join(["%s"] * (len(SUMMED) + 1)) + _SEPARATOR
+_HEAD: Final = _SEPARATOR.join(["%s"] * (len(SUMMED) + 1))
 _BETWEEN: Final = _SEPARATOR.encode()
 _HEX_DIGITS: Final = 15
 
 
 def checksum_of(values: tuple[Any, ...], data: Sequence[bytes]) -> int:
     """The checksum of a row: the values of SUMMED, and its fragments. Takes 4 µs."""
-    text = (_HEAD % (*values, len(data))).encode() + _BETWEEN.join(data)
+    text = _BETWEEN.join([(_HEAD % (*values, len(data))).encode(), *data])
     return int.from_bytes(sha256(text).digest()[:8]) >> 4
 
 
