@@ -191,11 +191,13 @@ class HttpConnection(asyncio.Protocol):
             reader.stop()
             return
         self._is_feeding = True
-        until_s, answers = now_s() + TURN_S, self._answered + TURN_ANSWERS
+        answers = self._answered + TURN_ANSWERS
         try:
             reader.step()
-            while reader.unread and self._answered < answers and now_s() < until_s:
-                reader.step()
+            if reader.unread:  # else the clock need not be asked: most requests arrive alone
+                until_s = now_s() + TURN_S
+                while reader.unread and self._answered < answers and now_s() < until_s:
+                    reader.step()
         except Refused as error:
             self._reject(error.status, error.kind, error.detail)
         self._is_feeding = False
