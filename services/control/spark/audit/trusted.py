@@ -12,6 +12,7 @@ from services.control.spark.lake.sums import Sums
 
 ALWAYS: Final = {
     "the log": "a fragment that Kafka has acknowledged and lost does not show in it",
+    "the heads": "what is not delivered counts as missing or overdue only as far as they say that owners are",
     "`epoch`": "which owner delivered a session does not follow from the log",
     "`closed_at`": "silence may end a session before a record does, so only its bounds are judged",
 }
@@ -23,7 +24,7 @@ def trusted(*, is_whole: bool, has_table: bool, sums: Sums | None, has_reports: 
     """What is trusted and why. `sums`: of the rows that the lake has written; None if it noted none.
 
     >>> [one["what"] for one in trusted(is_whole=True, has_table=True, sums=Sums(), has_reports=False)]
-    ['the log', '`epoch`', '`closed_at`']
+    ['the log', 'the heads', '`epoch`', '`closed_at`']
     """
     found = dict(ALWAYS)
     if has_table and not is_whole:
