@@ -271,6 +271,14 @@ ITEMS = {
     '{"data":{"path":"\\u00e9"}}': "é",
 }
 """Fragments, and what `$.data.path` finds in them."""
+LISTS = {
+    '{"list":[1,{"a":"x","a":"y"}]}': ("y", None, '{"a":"x","a":"y"}'),
+    '{"list":[{"a":"x"},["z"]]}': (None, "z", '["z"]'),
+    '{"list":[{},"text"]}': (None, None, "text"),
+    '{"list":[]}': (None, None, None),
+    '{"list":{"1":{"a":"x"}}}': (None, None, None),
+}
+"""Fragments, and what `$.list[1].a`, `$.list[1][0]` and `$.list[1]` find in them."""
 
 
 def test_items_are_read_as_the_protocol_reads_fragments(spark: SparkSession) -> None:
@@ -282,13 +290,13 @@ def test_items_are_read_as_the_protocol_reads_fragments(spark: SparkSession) -> 
         return items_of(f.array("text"), path, ItemRules())[0]
 
     found = rows.select("text", *map(first, paths)).collect()
-    lists = spark.createDataFrame([('{"list":[1,{"a":"x","a":"y"}]}',), ('{"list":[]}',)], "text string")
-    listed = lists.select(first("$.list[1].a")).collect()
+    lists = spark.createDataFrame([(text,) for text in LISTS], "text string")
+    listed = lists.select("text", first("$.list[1].a"), first("$.list[1][0]"), first("$.list[1]")).collect()
 
     assert {row[0]: row[1] for row in found} == ITEMS
     assert [row[2] for row in found] == [row[1] for row in found]
     assert {row[3:] for row in found} == {(None, None)}
-    assert [row[0] for row in listed] == ["y", None]
+    assert {row[0]: row[1:] for row in listed} == LISTS
 
 
 def test_reports_need_a_lake_and_sound_parameters(spark: SparkSession, tmp_path: Path) -> None:

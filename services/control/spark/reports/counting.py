@@ -153,18 +153,27 @@ def items_of(data: Column, path: str, rules: ItemRules) -> Column:
     Of a name that an object has twice, the last one counts: `get_json_object` would find the first.
     """
     steps = [step["name"] or step["quoted"] or int(step["index"]) for step in _STEP.finditer(path)]
-    kind: DataType = StringType()
-    for step in reversed(steps):
-        kind = StructType([StructField(step, kind)]) if isinstance(step, str) else ArrayType(kind)
-    if isinstance(kind, ArrayType):
+    if isinstance(steps[0], int):
         return f.transform(data, lambda _: f.lit(None).cast("string"))  # a fragment is an object
-    # Spark reads numbers as doubles, so one that no double can hold is taken from the text
-    pattern = rf'(?s).*"{re.escape(str(steps[-1]))}"\s*:\s*(-?[0-9][0-9.eE+-]*)'
+    # Spark reads numbers as doubles: what no double can hold is taken from the text. Anchored, because a
+    # search that begins anew at each character is quadratic
+    pattern = rf'(?s)^.*"{re.escape(str(steps[-1]))}"\s*:\s*(-?[0-9][0-9.eE+-]*)'
 
     def found(fragment: Column) -> Column:
-        item = f.from_json(fragment, kind, LIMITS)
-        for step in steps:
-            item = item.getField(step) if isinstance(step, str) else f.get(item, f.lit(step))
+        item = fragment
+        names: list[str] = []
+        for step in [*steps, None]:
+            if isinstance(step, str):
+                names.append(step)
+            elif names or step is not None:
+                # an element of a list is read as a text first, because others may be of another kind
+                kind: DataType = StringType() if step is None else ArrayType(StringType())
+                for name in reversed(names):
+                    kind = StructType([StructField(name, kind)])
+                item = f.from_json(item, kind, LIMITS)
+                for name in names:
+                    item = item.getField(name)
+                item, names = item if step is None else f.get(item, f.lit(step)), []
         return item
 
     def exact(item: Column, fragment: Column) -> Column:
