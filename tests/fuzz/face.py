@@ -136,7 +136,7 @@ class Face:
             post.path.encode(),
             post.path,
             post.query,
-            post.headers,
+            [(b"host", b"127.0.0.1"), *post.headers],
             "1.1",
             is_last=False,
             expects_continue=False,

@@ -17,7 +17,7 @@ from tests.unit.producer.face import TABLE
 BOM = b"\xef\xbb\xbf"
 SPACE = b" \t\r\n"
 REASONS = {"malformed", "invalid", "encoding", "nesting", "key", "id", "time", "size"}
-REFUSED = {400, 401, 403, 404, 405, 408, 413, 415, 422, 429}
+REFUSED = {400, 401, 403, 404, 405, 408, 413, 415, 421, 422, 429}
 
 
 def wrong_with(post: Post, answer: Answer, face: Face) -> list[str]:

@@ -35,7 +35,9 @@ def spark() -> Iterator[SparkSession]:
     fetch_jars("spark", quiet=True)
     ensure_archive("spark")
     with temporary_home("spark") as home:
+        on_interrupt = signal.getsignal(signal.SIGINT)
         session = start_spark(name="tests", master="local[2]", jars=str(jar_folder("spark")), work=home)
+        signal.signal(signal.SIGINT, on_interrupt)  # Spark has set its own, which later tests would meet
         yield session
         session.stop()
 

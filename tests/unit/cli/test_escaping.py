@@ -18,6 +18,7 @@ from cli.terminal.output import print_csv, print_json, print_table
 
 HOSTILE = "é\x1b[2J\x07\x9b31m\u202e\\"
 SHOWN = r"é\x1b[2J\x07\x9b31m\u202e" + "\\"
+END = "<end>"
 ROOT = Path(__file__).parents[3]
 
 
@@ -30,8 +31,12 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         patched.setattr(sys, "stdout", stream)
         patched.setattr(sys, "stderr", stream)
         yield got
+        stream.write(END)
         stream.flush()
-        got.append(os.read(ours, 100_000).decode())
+        written = b""
+        while not written.endswith(END.encode()):  # a read returns what has come through so far
+            written += os.read(ours, 100_000)
+        got.append(written.decode().removesuffix(END))
     os.close(ours)
 
 

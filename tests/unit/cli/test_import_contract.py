@@ -55,7 +55,7 @@ async def test_importer_and_producer_agree_on_what_a_key_allows(line: str, words
     sink = InMemoryFragmentSink(TABLE.count)
     http = httpx.AsyncClient(
         transport=FaceTransport(face_of(sink, ProducerSettings(), WriteKeys(parse_keys([line])))),
-        base_url="http://producer",
+        base_url="http://localhost",
         headers={"authorization": "Bearer k"},
     )
     client = BatonClient(Requests(http, patience_s=0))
@@ -83,7 +83,7 @@ async def test_importer_and_producer_agree_on_every_answer() -> None:
     raws[10] = json.dumps({"key": "x" * 300, "time": 1}).encode()
     raws[20] = json.dumps({"key": "k0", "time": 1, "pad": "x" * 740}).encode()
     raws[30] = json.dumps({"key": "k0", "time": 1, "pad": "x" * 2000}).encode()
-    http = httpx.AsyncClient(transport=FaceTransport(face), base_url="http://producer")
+    http = httpx.AsyncClient(transport=FaceTransport(face), base_url="http://localhost")
     client = BatonClient(Requests(http, patience_s=1e9, sleep=sleep, rng=random.Random(0)))
     tally = Tally()
 

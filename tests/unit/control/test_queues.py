@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -282,7 +283,8 @@ async def test_a_worker_answers_control() -> None:
             await source.show("none")
 
     assert (row.queue, row.ready, row.dead, row.settings.max_attempts) == ("q", 2, 1, 1)
-    assert (letter.id, letter.text, letter.headers["why"]) == ("q/0/0/1", "1", "no such user")
+    assert re.fullmatch("q/0/0/1/[0-9a-f]+", letter.id)
+    assert (letter.text, letter.headers["why"]) == ("1", "no such user")
     assert (would, ready, after.dead, dropped) == ([3, 2], 3, 0, 0)
 
 

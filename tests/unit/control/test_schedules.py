@@ -269,7 +269,7 @@ async def test_the_scheduler_starts_what_is_due_with_the_groups_settings() -> No
     submission, upkeep = runner.submissions
     assert (upkeep.job, upkeep.parameters) == ("maintain", {"keep_days": 3})
     assert (submission.job, submission.group) == ("lake", "default")
-    assert submission.parameters == {"accept_loss": 0}
+    assert submission.parameters == {"accept_loss": 0, "recount": 0}
     assert submission.scheduled == ScheduledFor(schedule="lake,reports", slot=SLOT, step=0, attempt=0)
 
 

@@ -17,12 +17,11 @@ from tests.unit.control.test_app import InMemoryRunner, app_on
 
 PATH = "/console/movements"
 MINUTE_MS = 60_000
-NOW_MS = time.time_ns() // 1_000_000
 
 
 def move(kind: Kind, minutes_ago: int, stream: int, source: str, target: str) -> Event:
     """A stream changed its owner so long ago."""
-    at = NOW_MS - minutes_ago * MINUTE_MS
+    at = time.time_ns() // 1_000_000 - minutes_ago * MINUTE_MS
     return Event(
         at=at, group="default", kind=kind, stream=stream, epoch=at, source=source, target=target, why="a test"
     )
