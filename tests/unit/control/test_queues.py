@@ -283,7 +283,7 @@ async def test_a_worker_answers_control() -> None:
             await source.show("none")
 
     assert (row.queue, row.ready, row.dead, row.settings.max_attempts) == ("q", 2, 1, 1)
-    assert re.fullmatch("q/0/0/1/[0-9a-f]+", letter.id)
+    assert re.fullmatch("q/0/0/1/[0-9a-f]+", letter.id or "")
     assert (letter.text, letter.headers["why"]) == ("1", "no such user")
     assert (would, ready, after.dead, dropped) == ([3, 2], 3, 0, 0)
 
