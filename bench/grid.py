@@ -23,6 +23,7 @@ from typing import Final
 from aiokafka.admin import AIOKafkaAdminClient
 from rich.console import Console
 from rich.progress import track
+from shared.kafka.record import Record
 
 from bench.curves.clients import DELIVER_S, KEY
 from bench.curves.crew import Crew
@@ -31,12 +32,11 @@ from bench.curves.results import Measured, Results, Sample, read_results, write_
 from bench.curves.work import VALUE, Job, Tally
 from bench.machine import machine
 from shared.errors import KafkaUnavailable
-from shared.kafka.catalog import TopicSpec
-from shared.kafka.cluster import Cluster
-from shared.kafka.delivery import Record
-from shared.kafka.offsets import LATEST, list_offsets
-from shared.kafka.sender import Sender
-from shared.kafka.topics import ensure_topics
+from shared.kafka.admin.catalog import TopicSpec
+from shared.kafka.admin.topics import ensure_topics
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.offsets import LATEST, list_offsets
+from shared.kafka.send.sender import Sender
 from tests.kafka_cluster import KafkaCluster
 from tests.servers import KafkaServer, temporary_home
 

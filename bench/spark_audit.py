@@ -52,7 +52,7 @@ async def fill(kafka: str, fragments: int) -> None:
 
     from services.consumer.core.commits.delivery import delivered
     from services.consumer.core.sessions.assembly import Assembler
-    from shared.kafka.topics import MAX_RECORD_BYTES, ensure_topics, fragments_topics, sessions_topic
+    from shared.kafka.admin.topics import MAX_RECORD_BYTES, ensure_topics, fragments_topics, sessions_topic
     from shared.model.group import GroupSettings
     from tests.reference import Rec
 

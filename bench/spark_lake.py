@@ -18,7 +18,7 @@ from rich.console import Console
 
 from bench.machine import machine
 from bench.report import Row, growth_row
-from shared.kafka.topics import ensure_topics, sessions_topic
+from shared.kafka.admin.topics import ensure_topics, sessions_topic
 from shared.model.names import Names
 from tests.lake import record_of
 from tests.servers import KafkaServer, temporary_home

@@ -29,7 +29,7 @@ from services.consumer.member.garbage import free_discarded, keep_collections_sh
 from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.slices import in_slices
 from services.consumer.stream.worker import StreamWorker
-from shared.kafka.transactional import TAKEN_AT_ONCE
+from shared.kafka.send.transactional import TAKEN_AT_ONCE
 from shared.model.group import GroupSettings
 from tests.fakes.log import InMemoryLog, InMemorySink, InMemoryStreamLog
 

@@ -39,8 +39,8 @@ from cli.stack.servers import (
     zookeeper_argv,
 )
 from shared.errors import BatonError
-from shared.kafka.catalog import TopicSpec
-from shared.kafka.topics import ensure_topics
+from shared.kafka.admin.catalog import TopicSpec
+from shared.kafka.admin.topics import ensure_topics
 
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0

@@ -26,7 +26,7 @@ from cli.terminal.lists import formats_option
 from cli.terminal.local_stack import find_home
 from cli.terminal.options import home_option, kafka_options, option, url_option
 from shared.errors import InvalidInput
-from shared.kafka.access import Kafka
+from shared.kafka.connect.access import Kafka
 from shared.model.names import Names
 from shared.zookeeper.access import access_source
 

@@ -21,7 +21,7 @@ from cli.terminal.lists import check_followed, formats_option
 from cli.terminal.options import group_option, kafka_options
 from cli.terminal.output import Columns, print_json_lines, print_objects, time_text
 from cli.terminal.since import parse_since
-from shared.kafka.access import Kafka
+from shared.kafka.connect.access import Kafka
 from shared.model.names import Names
 
 SESSION_COLUMNS: Columns = {

@@ -19,10 +19,10 @@ import msgspec
 from cli.kafka.bounds import Bounds, bounds_of, starts_since
 from cli.kafka.connection import connected
 from shared.errors import BatonError
-from shared.kafka.access import Kafka
-from shared.kafka.cluster import Cluster
-from shared.kafka.fetcher import Fetcher
-from shared.kafka.ranges import read_range
+from shared.kafka.connect.access import Kafka
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.fetcher import Fetcher
+from shared.kafka.read.ranges import read_range
 from shared.model.sessions import Session, parse_session
 
 FIRST_WINDOW = 32

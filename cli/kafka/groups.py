@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from cli.kafka.connection import connected
 from shared.errors import NotFound
-from shared.kafka.access import Kafka
-from shared.kafka.catalog import count_partitions, list_all
+from shared.kafka.admin.catalog import count_partitions, list_all
+from shared.kafka.connect.access import Kafka
 from shared.model.names import Names
 
 

@@ -9,8 +9,9 @@ import csv
 import io
 from collections.abc import Iterable, Mapping
 
+from shared.kafka.record import Partition
+
 from shared.errors import InvalidInput
-from shared.kafka.offsets import Partition
 
 Offsets = Mapping[str, Mapping[Partition, int]]
 """By Kafka group, the offset of each partition."""

@@ -25,7 +25,7 @@ from cli.stack.servers import LOOPBACK
 from cli.stack.state import ProcessState, StackState, forget_state, lock_home, save_state
 from cli.stack.supervisor import ProcessSpec, Report, SupervisedProcess
 from shared.errors import NotFound
-from shared.kafka.access import KafkaAccess
+from shared.kafka.connect.access import KafkaAccess
 from shared.model.names import Names
 from shared.together import together
 

@@ -12,8 +12,8 @@ import ssl
 
 from cli.stack.faults import PortOccupied
 from shared.errors import BatonError
-from shared.kafka.access import Kafka
-from shared.kafka.topics import list_topics
+from shared.kafka.admin.topics import list_topics
+from shared.kafka.connect.access import Kafka
 from shared.service.tls import TlsFiles, client_context
 
 PROBE_TIMEOUT_S = 3.0

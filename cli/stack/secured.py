@@ -17,9 +17,9 @@ from cli.stack.kafka_locks import BROKER, KafkaLocks
 from cli.stack.servers import LOOPBACK
 from cli.stack.znode_locks import change_acls
 from services.control.http.api.access.caller import ROLES
-from shared.kafka.access import KafkaAccess, access_from
-from shared.kafka.cluster import Cluster
-from shared.kafka.users import Right, grant, set_password
+from shared.kafka.admin.users import Right, grant, set_password
+from shared.kafka.connect.access import KafkaAccess, access_from
+from shared.kafka.connect.cluster import Cluster
 from shared.model.names import Names
 from shared.service.known_settings import KNOWN
 from shared.service.private_files import write_private

@@ -65,8 +65,8 @@ from services.control.tables.lake import Lake
 from services.control.tables.positions import LakePositions
 from services.control.tables.reader import TableReader
 from services.control.tables.sessions import LakeSessions
-from shared.kafka.cluster import Cluster
-from shared.kafka.event_sink import KafkaEventSink
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.send.event_sink import KafkaEventSink
 from shared.model.secrets import Secrets
 from shared.zookeeper.connection import ZooKeeper
 from shared.zookeeper.secret import ensure_secrets

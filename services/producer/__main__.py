@@ -30,7 +30,7 @@ from services.producer.settings import ProducerSettings
 from services.producer.workers.metrics import WorkerMetrics
 from services.producer.workers.supervisor import STOP_GRACE_S, Supervisor
 from services.producer.workers.worker import OPTION, Worker
-from shared.kafka.cluster import Cluster
+from shared.kafka.connect.cluster import Cluster
 from shared.model.routing import StreamTable
 from shared.server.bounds import bounds_for
 from shared.server.connections import Reserve

@@ -14,7 +14,7 @@ from cli.stack.jars import fetch_jars
 from cli.stack.lock import jar_folder
 from services.consumer.adapters.kafka.log import KafkaStreamLog
 from services.control.spark.request import RunRequest
-from shared.kafka.topics import checkpoints_topic, ensure_topics, fragments_topics, sessions_topic
+from shared.kafka.admin.topics import checkpoints_topic, ensure_topics, fragments_topics, sessions_topic
 from shared.model.names import Names
 from tests.integration.kafka_log_ground import RETENTION_MS
 from tests.log_contract import SETTINGS

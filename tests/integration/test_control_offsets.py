@@ -12,7 +12,7 @@ from aiokafka.structs import OffsetAndMetadata
 from services.control.adapters.kafka_offsets import KafkaOffsets
 from services.control.core.observed import Offsets
 from shared.errors import KafkaUnavailable
-from shared.kafka.topics import ensure_topics, fragments_topics
+from shared.kafka.admin.topics import ensure_topics, fragments_topics
 from shared.model.head import Counts, Head
 from shared.model.names import Names
 from tests.topics import appending, delete_below

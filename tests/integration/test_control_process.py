@@ -17,7 +17,7 @@ from cli.stack.jars import fetch_jars
 from cli.stack.lock import jar_folder
 from services.control.adapters.process_group import ProcessGroup
 from services.control.adapters.run_store import RunStore
-from shared.kafka.topics import ensure_topics, fragments_topics, sessions_topic
+from shared.kafka.admin.topics import ensure_topics, fragments_topics, sessions_topic
 from shared.model.cluster import ClaimNode, MemberNode, StreamNode
 from shared.model.group import GroupSettings
 from shared.model.head import Counts, Head

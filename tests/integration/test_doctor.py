@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.main import cli
-from shared.kafka.catalog import change_settings, read_settings
-from shared.kafka.cluster import Cluster
+from shared.kafka.admin.catalog import change_settings, read_settings
+from shared.kafka.connect.cluster import Cluster
 from shared.model.group import GroupSettings
 from shared.model.names import Names
 from shared.model.routing import initial_table

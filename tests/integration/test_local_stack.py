@@ -16,7 +16,7 @@ from cli.stack.options import StackOptions
 from cli.stack.probes import is_ready
 from cli.stack.state import load_state
 from cli.terminal.exit_codes import ExitCode
-from shared.kafka.topics import list_topics
+from shared.kafka.admin.topics import list_topics
 from tests.servers import free_port_offset
 
 

@@ -12,12 +12,12 @@ import logging
 from services.control.live.feed import EventFeed
 from shared.backoff import Backoff
 from shared.errors import BatonError, KafkaUnavailable
-from shared.kafka.access import Kafka
-from shared.kafka.cluster import Cluster
-from shared.kafka.fetcher import Fetcher
-from shared.kafka.offsets import EARLIEST, LATEST, list_offsets
-from shared.kafka.reading import Reading
-from shared.kafka.topics import ensure_topics, events_topic
+from shared.kafka.admin.topics import ensure_topics, events_topic
+from shared.kafka.connect.access import Kafka
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.fetcher import Fetcher
+from shared.kafka.read.offsets import EARLIEST, LATEST, list_offsets
+from shared.kafka.read.reading import Reading
 from shared.model.names import Names
 
 POLL_S = 2.0

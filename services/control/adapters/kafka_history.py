@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable
 
 from shared.backoff import Backoff
 from shared.errors import BatonError
-from shared.kafka.access import Kafka
-from shared.kafka.cluster import Cluster
-from shared.kafka.offsets import EARLIEST, LATEST, list_offsets
-from shared.kafka.ranges import read_range
-from shared.kafka.sender import Sender
-from shared.kafka.topics import ensure_topics, history_topic
+from shared.kafka.admin.topics import ensure_topics, history_topic
+from shared.kafka.connect.access import Kafka
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.offsets import EARLIEST, LATEST, list_offsets
+from shared.kafka.read.ranges import read_range
+from shared.kafka.send.sender import Sender
 from shared.model.names import Names
 
 WAITING = 100

@@ -6,12 +6,14 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Self
 
+from shared.kafka.record import Partition
+
 from services.control.core.observed import Offsets
-from shared.kafka.access import Kafka
-from shared.kafka.cluster import Cluster
-from shared.kafka.groups import KafkaGroup
-from shared.kafka.heads import read_heads
-from shared.kafka.offsets import EARLIEST, LATEST, Partition, list_known_offsets
+from shared.kafka.admin.committed import KafkaGroup
+from shared.kafka.admin.heads import read_heads
+from shared.kafka.connect.access import Kafka
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.offsets import EARLIEST, LATEST, list_known_offsets
 from shared.model.head import Head
 from shared.model.names import Names
 

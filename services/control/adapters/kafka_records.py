@@ -7,10 +7,10 @@ from typing import Self
 
 from services.control.core.lookup import RecordPage, record_row
 from shared.errors import KafkaUnavailable
-from shared.kafka.access import Kafka
-from shared.kafka.cluster import Cluster
-from shared.kafka.offsets import EARLIEST, LATEST, list_offsets
-from shared.kafka.ranges import read_range
+from shared.kafka.connect.access import Kafka
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.offsets import EARLIEST, LATEST, list_offsets
+from shared.kafka.read.ranges import read_range
 from shared.model.names import Names
 
 READ_S = 5.0

@@ -6,15 +6,17 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import Self
 
+from shared.kafka.record import Partition
+
 from services.control.core.rewinds import LogState, StreamFacts, log_state
 from shared.errors import KafkaUnavailable
-from shared.kafka.access import Kafka
-from shared.kafka.catalog import count_partitions, is_missing
-from shared.kafka.cluster import Cluster
-from shared.kafka.delivered import ClosedAt, append_time, first_closed
-from shared.kafka.groups import KafkaGroup
-from shared.kafka.heads import read_heads
-from shared.kafka.offsets import EARLIEST, LATEST, NONE, Partition, list_offsets
+from shared.kafka.admin.catalog import count_partitions, is_missing
+from shared.kafka.admin.committed import KafkaGroup
+from shared.kafka.admin.heads import read_heads
+from shared.kafka.connect.access import Kafka
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.offsets import EARLIEST, LATEST, NONE, list_offsets
+from shared.kafka.read.session_search import ClosedAt, append_time, first_closed
 from shared.model.head import Head
 from shared.model.names import Names
 from shared.model.start import Cut

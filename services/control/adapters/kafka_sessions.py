@@ -11,11 +11,11 @@ import msgspec
 
 from services.control.core.freshness import Oldest, TopicState, first_lacking
 from shared.errors import KafkaDenied
-from shared.kafka.access import Kafka
-from shared.kafka.catalog import count_replicas, read_settings
-from shared.kafka.cluster import Cluster
-from shared.kafka.offsets import EARLIEST, LATEST, list_offsets
-from shared.kafka.ranges import read_range
+from shared.kafka.admin.catalog import count_replicas, read_settings
+from shared.kafka.connect.access import Kafka
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.offsets import EARLIEST, LATEST, list_offsets
+from shared.kafka.read.ranges import read_range
 from shared.model.names import Names
 
 _RETENTION = "retention.ms"

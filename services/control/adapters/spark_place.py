@@ -8,7 +8,7 @@ from typing import Any
 
 from services.control.core.runs import Run, Submission
 from services.control.spark.request import ClusterOptions, ZooKeeperPlace
-from shared.kafka.access import Kafka
+from shared.kafka.connect.access import Kafka
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import msgspec
 
 from services.control.core.lake_paths import table_path
 from shared.errors import InvalidInput
-from shared.kafka.access import Kafka
+from shared.kafka.connect.access import Kafka
 from shared.model.group import GroupSettings
 from shared.model.names import Names
 from shared.model.start import GroupStart

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from shared.kafka.record import Partition, Record
+
 from services.queue.core.items import ItemRecord, headers_of
 from services.queue.ports import Unstored
-from shared.kafka.delivery import Delivery, Loss, Record
-from shared.kafka.offsets import Partition
-from shared.kafka.sender import Sender
+from shared.kafka.send.outcome import Delivery, Loss
+from shared.kafka.send.sender import Sender
 
 REFUSED_FOR_GOOD: Final = frozenset({10, 18, 32, 87})
 """Error codes: the record is too large, its time is wrong, or a rule of the topic forbids it."""

@@ -27,7 +27,7 @@ from cli.commands.checks.services import (
 from cli.commands.checks.zookeeper import check_servers, judge_servers
 from cli.stack.java import find_java
 from shared.errors import KafkaUnavailable, Unavailable
-from shared.kafka.catalog import Replicas, TopicSpec
+from shared.kafka.admin.catalog import Replicas, TopicSpec
 from shared.model.names import Names
 from tests.servers import free_port
 from tests.tables import write_table

@@ -8,7 +8,7 @@ import pytest
 
 from cli.kafka.connection import connected
 from shared.errors import KafkaDenied, KafkaUnavailable
-from shared.kafka.access import KafkaAccess
+from shared.kafka.connect.access import KafkaAccess
 from tests.servers import free_port
 
 

@@ -21,7 +21,7 @@ from cli.stack.state import StackState, lock_home, save_state
 from cli.stack.summary import summary_of
 from cli.terminal.local_stack import find_home, find_stack
 from cli.terminal.options import kafka_options, namespace_option, url_option
-from shared.kafka.access import KafkaAccess
+from shared.kafka.connect.access import KafkaAccess
 from shared.model.names import Names
 from tests.unit.cli.fake_services import InMemoryControl, served
 

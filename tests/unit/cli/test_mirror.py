@@ -27,7 +27,7 @@ from cli.kafka.mirror.take_over import (
 )
 from cli.stack.lock import read_lock
 from cli.stack.mirror import with_passwords
-from shared.kafka.access import KafkaAccess
+from shared.kafka.connect.access import KafkaAccess
 from shared.model.names import Names
 from shared.model.start import GroupStart
 from shared.zookeeper.stream_table import WrongNumberOfStreams

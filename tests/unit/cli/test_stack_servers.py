@@ -19,7 +19,7 @@ from cli.stack.servers import (
     zookeeper_argv,
     zookeeper_config,
 )
-from shared.kafka.topics import MAX_RECORD_BYTES
+from shared.kafka.admin.topics import MAX_RECORD_BYTES
 
 
 def parse(text: str) -> dict[str, str]:

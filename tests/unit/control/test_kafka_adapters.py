@@ -14,8 +14,8 @@ from services.control.adapters.kafka_offsets import READS_PER_FIRST, KafkaOffset
 from services.control.core.recent_events import EventFilter
 from services.control.live.feed import EventFeed
 from shared.errors import KafkaUnavailable
-from shared.kafka import topics
-from shared.kafka.cluster import Cluster
+from shared.kafka.admin import topics
+from shared.kafka.connect.cluster import Cluster
 from shared.model.events import encode_event
 from shared.model.head import Head
 from shared.model.names import Names

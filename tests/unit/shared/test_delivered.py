@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shared.kafka.delivered import ClosedAt, find_since
+from shared.kafka.read.session_search import ClosedAt, find_since
 from tests.effort import effort
 
 LEAST = 4

@@ -13,9 +13,9 @@ import pytest
 
 from cli.stack.certificates import make_authority
 from shared.errors import KafkaDenied, SettingsInvalid
-from shared.kafka.access import KafkaAccess, access_from
-from shared.kafka.sasl import SaslAuthenticateRequest
-from shared.kafka.security import tls_context, usable_secrets
+from shared.kafka.connect.access import KafkaAccess, access_from
+from shared.kafka.connect.sasl import SaslAuthenticateRequest
+from shared.kafka.connect.security import tls_context, usable_secrets
 from shared.service.service_settings import ServiceSettings
 from shared.service.settings import describe, load
 

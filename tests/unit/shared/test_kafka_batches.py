@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.errors import KafkaUnavailable
-from shared.kafka.batches import RecordBuffer, Scan, scan
+from shared.kafka.read.batches import RecordBuffer, Scan, scan
 from tests.effort import effort
 from tests.fakes.kafka_log import FakePartition, sign
 

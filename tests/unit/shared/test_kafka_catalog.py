@@ -9,7 +9,7 @@ import pytest
 from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
 
 from shared.errors import BatonError, InvalidInput, KafkaDenied, KafkaUnavailable
-from shared.kafka.catalog import (
+from shared.kafka.admin.catalog import (
     Setting,
     TopicSpec,
     change_settings,
@@ -19,8 +19,8 @@ from shared.kafka.catalog import (
     list_all,
     read_settings,
 )
-from shared.kafka.cluster import Cluster
-from shared.kafka.wire.settings import ChangeSettings
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.wire.alter_configs import ChangeSettings
 from tests.fakes.kafka_admin import AdministeredKafka
 from tests.fakes.virtual_time import virtual_time
 

@@ -16,13 +16,13 @@ from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.admin import ApiVersionResponse_v0
 
 from shared.errors import KafkaUnavailable
-from shared.kafka.access import access_of
-from shared.kafka.channel import Channel
-from shared.kafka.security import Gate
+from shared.kafka.connect.access import access_of
+from shared.kafka.connect.channel import Channel
+from shared.kafka.connect.security import Gate
+from shared.kafka.wire.alter_configs import ChangedSettings, ChangeSettings
 from shared.kafka.wire.fetch import FetchRequest, FetchResponse
 from shared.kafka.wire.metadata import MetadataRequest, MetadataResponse
 from shared.kafka.wire.produce import ProduceRequest, ProduceResponse
-from shared.kafka.wire.settings import ChangedSettings, ChangeSettings
 from shared.kafka.wire.transactions import (
     AddedOffsets,
     AddedPartitions,

@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaConnectionError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.kafka.connection import MOST, SMALL, Connection
+from shared.kafka.connect.connection import MOST, SMALL, Connection
 
 SIZES = st.sampled_from([4, 5, 100, SMALL - 8, SMALL - 4, SMALL - 3, SMALL, SMALL + 1, 3 * SMALL])
 

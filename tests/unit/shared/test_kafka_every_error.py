@@ -17,17 +17,17 @@ from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 from aiokafka.protocol.offset import OffsetRequest
 
 from shared.errors import InvalidInput, KafkaDenied, KafkaUnavailable
-from shared.kafka.catalog import TopicSpec, change_settings, create_topics, read_settings
-from shared.kafka.cluster import MOVED, Cluster
-from shared.kafka.coordinators import LOADING
-from shared.kafka.groups import Committed, KafkaGroup
-from shared.kafka.offsets import LATEST, delete_records, list_offsets
-from shared.kafka.ranges import read_range
-from shared.kafka.refusals import NO_RIGHT, reason_of
+from shared.kafka.admin.catalog import TopicSpec, change_settings, create_topics, read_settings
+from shared.kafka.admin.committed import Committed, KafkaGroup
+from shared.kafka.connect.cluster import MOVED, Cluster
+from shared.kafka.connect.coordinators import LOADING
+from shared.kafka.connect.refusals import NO_RIGHT, reason_of
+from shared.kafka.read.offsets import LATEST, delete_records, list_offsets
+from shared.kafka.read.ranges import read_range
+from shared.kafka.wire.alter_configs import ChangeSettings
 from shared.kafka.wire.fetch import FetchRequest
-from shared.kafka.wire.groups import OffsetDeleteRequest
 from shared.kafka.wire.metadata import MetadataRequest
-from shared.kafka.wire.settings import ChangeSettings
+from shared.kafka.wire.offset_delete import OffsetDeleteRequest
 from shared.kafka.wire.transactions import FindCoordinators
 from tests.fakes.kafka import Accident
 from tests.fakes.kafka_admin import AdministeredKafka

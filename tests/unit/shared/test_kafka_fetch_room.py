@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from shared.kafka import fetch_lane, fetcher, reading
+from shared.kafka.read import fetch_lane, fetcher, reading
 from tests.fakes.kafka import FakeKafka
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.shared.fetching import fill, numbered, reading_from, values

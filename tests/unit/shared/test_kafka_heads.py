@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shared.errors import InvalidInput
-from shared.kafka.cluster import Cluster
-from shared.kafka.groups import KafkaGroup
-from shared.kafka.heads import StoredHeads, read_heads
+from shared.kafka.admin.committed import KafkaGroup
+from shared.kafka.admin.heads import StoredHeads, read_heads
+from shared.kafka.connect.cluster import Cluster
 from shared.model.head import Head
 from shared.model.names import Names
 from tests.fakes.kafka_admin import AdministeredKafka

@@ -10,8 +10,15 @@ import pytest
 from aiokafka.protocol.admin import DeleteRecordsRequest
 
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import MOVED, Cluster
-from shared.kafka.offsets import EARLIEST, LATEST, NONE, delete_records, list_known_offsets, list_offsets
+from shared.kafka.connect.cluster import MOVED, Cluster
+from shared.kafka.read.offsets import (
+    EARLIEST,
+    LATEST,
+    NONE,
+    delete_records,
+    list_known_offsets,
+    list_offsets,
+)
 from tests.fakes.kafka_admin import AdministeredKafka
 from tests.fakes.kafka_log import FIRST_TIME_MS
 from tests.fakes.virtual_time import virtual_time

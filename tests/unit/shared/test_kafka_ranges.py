@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import Cluster
-from shared.kafka.fetcher import Fetcher
-from shared.kafka.ranges import read_range
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.fetcher import Fetcher
+from shared.kafka.read.ranges import read_range
 from tests.fakes.kafka import FakeKafka
 from tests.fakes.virtual_time import virtual_time
 

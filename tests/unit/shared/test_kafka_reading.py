@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.kafka import fetch_lane, reading
+from shared.kafka.read import fetch_lane, reading
 from shared.kafka.wire.fetch import NO_EPOCH
 from tests.effort import effort
 from tests.fakes.kafka import FakeKafka

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from aiokafka.protocol.admin import SaslHandShakeRequest
 
-from shared.kafka.sasl import (
+from shared.kafka.connect.sasl import (
     MechanismRefused,
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,

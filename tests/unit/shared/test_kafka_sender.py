@@ -10,14 +10,15 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import pytest
+from shared.kafka.record import Record
 
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import Cluster
-from shared.kafka.delivery import Delivery, Loss, Record
-from shared.kafka.produce_errors import DUPLICATE, NEEDS_NEW_PRODUCER, NOT_STORED, REJECTED, TRY_AGAIN
-from shared.kafka.sender import ENCODED_AT_ONCE, MISSING_S, Sender
-from shared.kafka.sending.departures import COHORT_BYTES
-from shared.kafka.sending.pace import SLOW_ROUND_S
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.send.departures import COHORT_BYTES
+from shared.kafka.send.outcome import Delivery, Loss
+from shared.kafka.send.pace import SLOW_ROUND_S
+from shared.kafka.send.produce_errors import DUPLICATE, NEEDS_NEW_PRODUCER, NOT_STORED, REJECTED, TRY_AGAIN
+from shared.kafka.send.sender import ENCODED_AT_ONCE, MISSING_S, Sender
 from tests.fakes.kafka_produce import ProducingKafka
 from tests.fakes.virtual_time import until, virtual_time
 

@@ -11,7 +11,7 @@ import pytest
 from aiokafka.errors import KafkaConnectionError
 
 from shared.errors import KafkaDenied, KafkaUnavailable
-from shared.kafka.channel import Channel
+from shared.kafka.connect.channel import Channel
 from tests.fakes.virtual_time import virtual_time
 
 SESSION_S = 10.0

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.kafka.sending.pace import HOLDS_FOR, SLOW_ROUND_S, Flight, Pace
+from shared.kafka.send.pace import HOLDS_FOR, SLOW_ROUND_S, Flight, Pace
 
 ROUND_TRIP_S = 0.003
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.kafka.topics import rejected_topic
+from shared.kafka.admin.topics import rejected_topic
 from shared.model.names import Names
 from shared.model.rejects import (
     MAX_DETAIL_BYTES,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from aiokafka.protocol.admin import DescribeConfigsRequest
 
-from shared.kafka import topics
-from shared.kafka.cluster import Cluster
-from shared.kafka.topics import (
+from shared.kafka.admin import topics
+from shared.kafka.admin.topics import (
     MAX_RECORD_BYTES,
     checkpoints_topic,
     ensure_topics,
@@ -17,6 +16,7 @@ from shared.kafka.topics import (
     rejected_topic,
     sessions_topic,
 )
+from shared.kafka.connect.cluster import Cluster
 from shared.model.names import Names
 from tests.fakes.kafka_admin import AdministeredKafka
 from tests.fakes.virtual_time import virtual_time

@@ -16,7 +16,7 @@ from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.sessions.state import OpenSession
 from services.consumer.settings import ConsumerSettings
-from shared.kafka.topics import MAX_RECORD_BYTES
+from shared.kafka.admin.topics import MAX_RECORD_BYTES
 from shared.model.group import GroupSettings
 from tests.logs import commit_of
 from tests.reference import Rec

@@ -11,9 +11,9 @@ from aiokafka.protocol.offset import OffsetRequest
 
 from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import MOVED, REQUEST_TIMEOUT_S, Cluster
-from shared.kafka.refusals import reason_of, refusal
-from shared.kafka.wire.metadata import Partition as Partition
+from shared.kafka.connect.cluster import MOVED, REQUEST_TIMEOUT_S, Cluster
+from shared.kafka.connect.refusals import reason_of, refusal
+from shared.kafka.record import Partition
 from shared.together import together
 
 EARLIEST: Final = -2

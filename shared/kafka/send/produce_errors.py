@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shared.kafka.cluster import MOVED
+from shared.kafka.connect.cluster import MOVED
 
 DUPLICATE: Final = 46
 """The batch was appended before, too long ago for the broker to know where."""

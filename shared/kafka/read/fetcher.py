@@ -17,11 +17,11 @@ import logging
 from collections.abc import Collection, Coroutine, Iterable, Mapping
 
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import MOVED, Cluster
-from shared.kafka.fetch_lane import PACE_S, Budget, FetchLane
-from shared.kafka.offsets import EARLIEST, list_offsets
-from shared.kafka.reading import Reading
-from shared.kafka.refusals import reason_of
+from shared.kafka.connect.cluster import MOVED, Cluster
+from shared.kafka.connect.refusals import reason_of
+from shared.kafka.read.fetch_lane import PACE_S, Budget, FetchLane
+from shared.kafka.read.offsets import EARLIEST, list_offsets
+from shared.kafka.read.reading import Reading
 from shared.kafka.wire.fetch import FetchedPartition, Place, Wish
 
 logger = logging.getLogger(__name__)

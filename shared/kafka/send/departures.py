@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import Cluster, Lane
-from shared.kafka.sending.outgoing import Batch, Outgoing, Trip
-from shared.kafka.sending.pace import Flight, Pace
+from shared.kafka.connect.cluster import Cluster, Lane
+from shared.kafka.send.outgoing import Batch, Outgoing, Trip
+from shared.kafka.send.pace import Flight, Pace
 from shared.kafka.wire.produce import ProduceRequest, ProduceResponse, Results
 
 logger = logging.getLogger(__name__)

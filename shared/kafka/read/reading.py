@@ -9,7 +9,7 @@ from typing import Any
 
 from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
-from shared.kafka.batches import RecordBuffer, scan
+from shared.kafka.read.batches import RecordBuffer, scan
 from shared.kafka.wire.fetch import NO_EPOCH, FetchedPartition, Place, Wish
 from shared.kafka.wire.metadata import Leader
 

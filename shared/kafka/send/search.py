@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from aiokafka.errors import for_code
 
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import Cluster
-from shared.kafka.sending.outgoing import Outgoing
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.send.outgoing import Outgoing
 from shared.kafka.wire.records import Producer
 from shared.kafka.wire.transactions import InitProducerId
 

@@ -16,7 +16,7 @@ from aiokafka.conn import ScramAuthenticator
 from aiokafka.errors import for_code
 from aiokafka.protocol.admin import SaslHandShakeRequest
 
-from shared.kafka.access import BY_TOKEN
+from shared.kafka.connect.access import BY_TOKEN
 from shared.kafka.wire.flexible import NO_TAGS, Cursor, FlexibleRequest, compact_size
 
 _END_OF_REFUSAL = b"\x01"

@@ -13,9 +13,6 @@ from typing import Any, Literal, Protocol
 
 FLUSH_TIMEOUT_S = 2.0
 """How long a stopping process may wait for what is still queued."""
-Headers = list[tuple[str, bytes]]
-Record = tuple[bytes | None, bytes | None, Headers]
-"""Key, value and headers."""
 LossKind = Literal["late", "no-topic", "rejected", "closed"]
 
 

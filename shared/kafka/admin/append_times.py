@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 
 from shared.errors import KafkaDenied, KafkaUnavailable
-from shared.kafka.access import Kafka
-from shared.kafka.catalog import list_all, read_settings
-from shared.kafka.cluster import Cluster
+from shared.kafka.admin.catalog import list_all, read_settings
+from shared.kafka.connect.access import Kafka
+from shared.kafka.connect.cluster import Cluster
 from shared.model.names import Names
 
 TIMES = "message.timestamp.type"

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple, Protocol
 
 from shared.errors import KafkaUnavailable
-from shared.kafka.channel import Channel
-from shared.kafka.cluster import Cluster
-from shared.kafka.fetch_session import FetchSession
-from shared.kafka.reading import FETCH_BYTES, Reading
-from shared.kafka.refusals import refusal
+from shared.kafka.connect.channel import Channel
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.connect.refusals import refusal
+from shared.kafka.read.fetch_session import FetchSession
+from shared.kafka.read.reading import FETCH_BYTES, Reading
 from shared.kafka.wire.fetch import FetchedPartition, FetchRequest, FetchResponse, Place, Wish
 
 logger = logging.getLogger(__name__)

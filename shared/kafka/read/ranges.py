@@ -8,10 +8,11 @@ from typing import Any
 
 from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
-from shared.kafka.batches import RecordBuffer, scan
-from shared.kafka.cluster import MOVED, Cluster
-from shared.kafka.offsets import EARLIEST, Partition, list_offsets
-from shared.kafka.refusals import refusal
+from shared.kafka.connect.cluster import MOVED, Cluster
+from shared.kafka.connect.refusals import refusal
+from shared.kafka.read.batches import RecordBuffer, scan
+from shared.kafka.read.offsets import EARLIEST, list_offsets
+from shared.kafka.record import Partition
 from shared.kafka.wire.fetch import NO_EPOCH, FetchedPartition, FetchRequest, Place, Wish
 
 FETCH_BYTES = 8 * 1024 * 1024

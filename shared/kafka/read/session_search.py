@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from shared.kafka.cluster import Cluster
-from shared.kafka.offsets import Partition
-from shared.kafka.ranges import read_range
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.ranges import read_range
+from shared.kafka.record import Partition
 
 PROBE_BYTES = 1024 * 1024
 PROBE_RECORDS = 200

@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from shared.errors import InvalidInput, KafkaDenied, KafkaUnavailable
-from shared.kafka.access import BY_TOKEN, KafkaAccess, addresses_of
-from shared.kafka.connection import Connection
-from shared.kafka.sasl import MechanismRefused, SecretRefused, authenticate
+from shared.kafka.connect.access import BY_TOKEN, KafkaAccess, addresses_of
+from shared.kafka.connect.connection import Connection
+from shared.kafka.connect.sasl import MechanismRefused, SecretRefused, authenticate
 from shared.secret_file import SecretFile
 
 _FIND_TIMEOUT_S = 10.0

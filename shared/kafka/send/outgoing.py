@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from shared.backoff import Backoff
-from shared.kafka.delivery import Loss, Record, Waiter
-from shared.kafka.offsets import Partition
+from shared.kafka.record import Partition, Record
+from shared.kafka.send.outcome import Loss, Waiter
 from shared.kafka.wire.records import (
     BATCH_OVERHEAD,
     RECORD_OVERHEAD,

@@ -13,10 +13,10 @@ from typing import Any, Final
 from aiokafka.protocol.admin import CreateTopicsRequest, DeleteTopicsRequest, DescribeConfigsRequest
 
 from shared.errors import BatonError, InvalidInput, KafkaUnavailable
-from shared.kafka.cluster import Cluster
-from shared.kafka.refusals import NO_RIGHT, reason_of, refusal
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.connect.refusals import NO_RIGHT, reason_of, refusal
+from shared.kafka.wire.alter_configs import TOPIC, ChangeSettings
 from shared.kafka.wire.metadata import MetadataRequest
-from shared.kafka.wire.settings import TOPIC, ChangeSettings
 
 CREATE_TIMEOUT_S = 30.0
 """A broker may need seconds for thousands of topics."""

@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import Cluster
-from shared.kafka.delivery import Delivery, Loss, LossKind, Record, Waiter
-from shared.kafka.offsets import Partition
-from shared.kafka.produce_errors import DUPLICATE, NEEDS_NEW_PRODUCER, NOT_STORED, TRY_AGAIN
-from shared.kafka.refusals import reason_of
-from shared.kafka.sending.departures import NO_ANSWER, Departures
-from shared.kafka.sending.outgoing import Batch, Outgoing, Trip
-from shared.kafka.sending.pace import SLOW_ROUND_S
-from shared.kafka.sending.search import Search
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.connect.refusals import reason_of
+from shared.kafka.record import Partition, Record
+from shared.kafka.send.departures import NO_ANSWER, Departures
+from shared.kafka.send.outcome import Delivery, Loss, LossKind, Waiter
+from shared.kafka.send.outgoing import Batch, Outgoing, Trip
+from shared.kafka.send.pace import SLOW_ROUND_S
+from shared.kafka.send.produce_errors import DUPLICATE, NEEDS_NEW_PRODUCER, NOT_STORED, TRY_AGAIN
+from shared.kafka.send.search import Search
 
 ENCODED_AT_ONCE: Final = 200
 """About 0.5 ms."""

@@ -26,7 +26,7 @@ from aiokafka.protocol.types import (
 )
 
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import Cluster
+from shared.kafka.connect.cluster import Cluster
 
 Resource = Literal["topic", "group", "transactional-id"]
 Pattern = Literal["literal", "prefixed"]

@@ -12,10 +12,10 @@ from typing import Any, Literal, Self
 from zlib import crc32
 
 from shared.errors import KafkaUnavailable
-from shared.kafka.access import Kafka, access_of, addresses_of
-from shared.kafka.channel import Channel, Connect
-from shared.kafka.refusals import refusal
-from shared.kafka.security import Gate
+from shared.kafka.connect.access import Kafka, access_of, addresses_of
+from shared.kafka.connect.channel import Channel, Connect
+from shared.kafka.connect.refusals import refusal
+from shared.kafka.connect.security import Gate
 from shared.kafka.wire.metadata import Leader, Metadata, MetadataRequest, read_metadata
 from shared.together import together
 

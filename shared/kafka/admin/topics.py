@@ -11,9 +11,9 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from shared.errors import KafkaUnavailable
-from shared.kafka.access import Kafka
-from shared.kafka.catalog import TopicSpec, count_replicas, create_topics, list_all, read_settings
-from shared.kafka.cluster import Cluster
+from shared.kafka.admin.catalog import TopicSpec, count_replicas, create_topics, list_all, read_settings
+from shared.kafka.connect.access import Kafka
+from shared.kafka.connect.cluster import Cluster
 from shared.model.names import Names
 
 MAX_RECORD_BYTES = 2 * 1024 * 1024

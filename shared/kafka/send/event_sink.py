@@ -14,9 +14,10 @@ from collections import deque
 
 from shared.backoff import Backoff
 from shared.errors import InvalidInput, KafkaUnavailable
-from shared.kafka.cluster import Cluster
-from shared.kafka.delivery import FLUSH_TIMEOUT_S, Delivery, Record
-from shared.kafka.sender import Sender
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.record import Record
+from shared.kafka.send.outcome import FLUSH_TIMEOUT_S, Delivery
+from shared.kafka.send.sender import Sender
 from shared.model.events import Event, encode_event
 from shared.model.names import Names
 

@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError
 
 from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
-from shared.kafka.connection import Connection
+from shared.kafka.connect.connection import Connection
 from shared.together import together
 
 CONNECT_TIMEOUT_S = 5.0

@@ -14,11 +14,11 @@ from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 
 from shared.backoff import Backoff
 from shared.errors import InvalidInput, KafkaUnavailable
-from shared.kafka.cluster import REQUEST_TIMEOUT_S, Cluster
-from shared.kafka.coordinators import LOADING, find_coordinator
-from shared.kafka.refusals import NO_RIGHT, reason_of, refusal
-from shared.kafka.wire.groups import OffsetDeleteRequest
-from shared.kafka.wire.metadata import Partition
+from shared.kafka.connect.cluster import REQUEST_TIMEOUT_S, Cluster
+from shared.kafka.connect.coordinators import LOADING, find_coordinator
+from shared.kafka.connect.refusals import NO_RIGHT, reason_of, refusal
+from shared.kafka.record import Partition
+from shared.kafka.wire.offset_delete import OffsetDeleteRequest
 
 _NO_MEMBER = -1, ""
 """Generation and member id of a commit from outside of the group."""

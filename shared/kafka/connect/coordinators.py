@@ -6,8 +6,8 @@ import asyncio
 from typing import Final
 
 from shared.backoff import Backoff
-from shared.kafka.cluster import Cluster
-from shared.kafka.refusals import refusal
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.connect.refusals import refusal
 from shared.kafka.wire.transactions import FindCoordinators
 
 MOVED_COORDINATOR: Final = frozenset({15, 16})

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from shared.errors import InvalidInput
-from shared.kafka.groups import KafkaGroup
+from shared.kafka.admin.committed import KafkaGroup
 from shared.model.head import Head, parse_head
 from shared.model.names import Names
 

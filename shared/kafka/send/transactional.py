@@ -14,12 +14,11 @@ from typing import Any, Final
 
 from shared.backoff import Backoff
 from shared.errors import Conflict
-from shared.kafka.cluster import Cluster
-from shared.kafka.coordinators import MOVED_COORDINATOR, find_coordinator
-from shared.kafka.delivery import Record
-from shared.kafka.offsets import Partition
-from shared.kafka.produce_errors import TRY_AGAIN
-from shared.kafka.refusals import NO_RIGHT, reason_of, refusal
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.connect.coordinators import MOVED_COORDINATOR, find_coordinator
+from shared.kafka.connect.refusals import NO_RIGHT, reason_of, refusal
+from shared.kafka.record import Partition, Record
+from shared.kafka.send.produce_errors import TRY_AGAIN
 from shared.kafka.wire.produce import ProduceRequest
 from shared.kafka.wire.records import RECORD_OVERHEAD, Encoded, Timed, encode_batch, size_of
 from shared.kafka.wire.transactions import (
