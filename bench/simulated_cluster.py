@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from services.control.core.observed import (
+from services.control.core.report.observed import (
     Answers,
     Cluster,
     Group,

@@ -52,7 +52,7 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
     from services.control.adapters.http_members import HttpMembers
     from services.control.adapters.kept_connections import KeptConnections
     from services.control.adapters.zookeeper_operations import ZooKeeperOperations
-    from services.control.core.schedules import Schedule
+    from services.control.core.runs.schedules import Schedule
     from services.control.http.console.routes import wall_ms
     from services.control.live.actions import Actions
     from services.control.live.effects import Effects

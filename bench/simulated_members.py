@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import msgspec
 
 from services.control.adapters.http_members import HttpMembers
-from services.control.core.observed import Answers
+from services.control.core.report.observed import Answers
 from shared.model.cluster import MemberNode
 
 HEADER: Final = 4

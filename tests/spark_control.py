@@ -12,7 +12,7 @@ from services.control.adapters.process_group import born_of
 from services.control.adapters.run_store import RunStore
 from services.control.adapters.spark_place import SparkPlace
 from services.control.adapters.spark_runner import SparkRunner
-from services.control.core.runs import ENDED, Run, Submission
+from services.control.core.runs.run import ENDED, Run, Submission
 from services.control.spark.driver.folder import DRIVERS, DriverFolder
 from services.control.spark.request import ClusterOptions, ZooKeeperPlace
 from shared.model.group import GroupSettings

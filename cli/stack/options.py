@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cli.stack.servers import LOOPBACK, KafkaOptions, ZooKeeperOptions
 from services.consumer.settings import ConsumerSettings
-from services.control.core.lake_paths import TABLES
+from services.control.core.lake.paths import TABLES
 from services.control.settings import ControlSettings
 from services.producer.settings import ProducerSettings
 from services.queue.settings import QueueServiceSettings

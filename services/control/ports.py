@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from services.control.core.freshness import Positions, TopicState
-from services.control.core.lookup import RecordPage, SessionRow
-from services.control.core.observed import Answers, Cluster, Offsets
-from services.control.core.operations import Operation, OperationNode
-from services.control.core.producer_rates import ProducerCounts
+from services.control.core.found import RecordPage, SessionRow
+from services.control.core.groups.rewinds import StreamFacts
+from services.control.core.lake.freshness import Positions, TopicState
+from services.control.core.operations.operation import Operation, OperationNode
 from services.control.core.queues import Act, DeadLetter, QueueRow
-from services.control.core.rewinds import StreamFacts
-from services.control.core.runs import LogPart, Run, Submission
+from services.control.core.report.observed import Answers, Cluster, Offsets
+from services.control.core.report.producer_rates import ProducerCounts
+from services.control.core.runs.run import LogPart, Run, Submission
 from services.control.tables.rows import Asked, Page, TableRow
 from shared.model.cluster import MemberNode, PauseNode, ProducerNode
 from shared.model.group import GroupSettings

@@ -32,8 +32,8 @@ from services.control.adapters.zookeeper_groups import ZooKeeperGroups
 from services.control.adapters.zookeeper_operations import ZooKeeperOperations
 from services.control.adapters.zookeeper_pause import ZooKeeperPause
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
-from services.control.core.jobs import JOBS
-from services.control.core.schedules import Retry, groups_with, parse_schedules
+from services.control.core.runs.jobs import JOBS
+from services.control.core.runs.schedules import Retry, groups_with, parse_schedules
 from services.control.http.app import Parts
 from services.control.http.console.live import LiveHub
 from services.control.http.console.routes import scene_of, wall_ms

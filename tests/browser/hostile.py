@@ -18,8 +18,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from bench.simulated_runs import report
-from services.control.core.observed import Cluster, Offsets
-from services.control.core.runs import RunError
+from services.control.core.report.observed import Cluster, Offsets
+from services.control.core.runs.run import RunError
 from shared.model.routing import initial_table
 from tests.tables import NOON, session, write_sessions
 from tests.unit.control.console.runs_desk import DIFFERS, NOW_MS, Runs

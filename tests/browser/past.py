@@ -10,8 +10,8 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 
-from services.control.core.history import GroupSample, Sample, encode_sample
-from services.control.core.hour import SLOTS, STEP_MS, slot_of
+from services.control.core.history.group_history import GroupSample, Sample, encode_sample
+from services.control.core.history.hour import SLOTS, STEP_MS, slot_of
 from shared.kafka.admin.topics import ensure_topics, events_topic, history_topic
 from shared.kafka.connect.cluster import Cluster
 from shared.kafka.send.sender import Sender

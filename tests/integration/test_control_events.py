@@ -16,7 +16,7 @@ from cli.http.client import connect
 from cli.http.sse import ServerSentEvent
 from services.control.adapters import kafka_events
 from services.control.adapters.kafka_events import KafkaEvents
-from services.control.core.recent_events import EventFilter
+from services.control.core.events.recent_events import EventFilter
 from services.control.http.api.events import events_routes
 from services.control.live.feed import EventFeed
 from shared.kafka.admin.topics import ensure_topics, events_topic

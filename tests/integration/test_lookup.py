@@ -17,7 +17,7 @@ from services.control.adapters.kafka_records import KafkaRecords
 from services.control.adapters.kept_connections import KeptConnections
 from services.control.adapters.signed_requests import SignedRequests
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
-from services.control.core.lookup import KeyRow
+from services.control.core.found import KeyRow
 from services.control.live.cluster_view import ClusterView
 from services.control.live.lookup import LookUp
 from services.control.tables.lake import Lake

@@ -19,8 +19,8 @@ from services.control.adapters.zookeeper_operations import ZooKeeperOperations
 from services.control.adapters.zookeeper_pause import ZooKeeperPause
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
 from services.control.core.causes import Cause
-from services.control.core.operations import Operation
-from services.control.core.wishes import Wish
+from services.control.core.operations.operation import Operation
+from services.control.core.operations.wishes import Wish
 from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
 from services.control.live.effects import Effects

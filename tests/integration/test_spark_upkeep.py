@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from services.control.core.lake_paths import TABLES, NamespaceTaken
+from services.control.core.lake.paths import TABLES, NamespaceTaken
 from services.control.spark.delta import MOST_OVERTAKEN, Overtaken
 from services.control.spark.lake import maintain as upkeep
 from services.control.spark.lake.maintain import maintain

@@ -18,8 +18,8 @@ import pytest
 from services.control.adapters.run_store import RunStore
 from services.control.adapters.spark_place import SparkPlace
 from services.control.adapters.spark_runner import SparkRunner
-from services.control.core.runs import Run, Submission
-from services.control.core.schedules import Retry, Schedule, ScheduleRow
+from services.control.core.runs.run import Run, Submission
+from services.control.core.runs.schedules import Retry, Schedule, ScheduleRow
 from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
 from services.control.live.scheduler import Scheduler

@@ -15,7 +15,7 @@ from cli.commands.settings import settings_page
 from cli.kafka.rights import PRINCIPALS, rights_of
 from cli.main import COMMANDS
 from cli.stack.options import SERVICES
-from services.control.core.rows import StreamRow
+from services.control.core.report.rows import StreamRow
 from services.producer.core.ingest import ingest
 from services.producer.http.door import Answer
 from services.producer.settings import ProducerSettings

@@ -123,7 +123,6 @@ PILES = {
     "cli/importing",
     "cli/stack",
     "services/control/adapters",
-    "services/control/core",
     "services/control/http/console",
     "services/control/live",
     "services/control/spark",

@@ -22,7 +22,7 @@ from cli.kafka.mirror.take_over import (
     TopicFacts,
     table_of,
 )
-from services.control.core.rewinds import time_of_wish
+from services.control.core.groups.rewinds import time_of_wish
 from shared.errors import Conflict
 from shared.kafka.admin.append_times import TIMES
 from shared.kafka.admin.catalog import change_settings, count_replicas, list_all, read_settings

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from services.control.core.rewinds import (
+from services.control.core.groups.rewinds import (
     RewindWish,
     StreamFacts,
     StreamStart,

@@ -12,7 +12,7 @@ import msgspec
 
 from services.control.adapters.http_members import answer_of
 from services.control.adapters.kept_connections import Ask
-from services.control.core.producer_rates import ProducerCounts
+from services.control.core.report.producer_rates import ProducerCounts
 from shared.model.cluster import ProducerNode
 from shared.together import together
 

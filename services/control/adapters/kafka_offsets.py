@@ -6,14 +6,13 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Self
 
-from shared.kafka.record import Partition
-
-from services.control.core.observed import Offsets
+from services.control.core.report.observed import Offsets
 from shared.kafka.admin.committed import KafkaGroup
 from shared.kafka.admin.heads import read_heads
 from shared.kafka.connect.access import Kafka
 from shared.kafka.connect.cluster import Cluster
 from shared.kafka.read.offsets import EARLIEST, LATEST, list_known_offsets
+from shared.kafka.record import Partition
 from shared.model.head import Head
 from shared.model.names import Names
 

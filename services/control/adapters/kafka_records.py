@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Self
 
-from services.control.core.lookup import RecordPage, record_row
+from services.control.core.found import RecordPage, record_row
 from shared.errors import KafkaUnavailable
 from shared.kafka.connect.access import Kafka
 from shared.kafka.connect.cluster import Cluster

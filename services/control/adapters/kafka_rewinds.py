@@ -6,9 +6,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import Self
 
-from shared.kafka.record import Partition
-
-from services.control.core.rewinds import LogState, StreamFacts, log_state
+from services.control.core.groups.rewinds import LogState, StreamFacts, log_state
 from shared.errors import KafkaUnavailable
 from shared.kafka.admin.catalog import count_partitions, is_missing
 from shared.kafka.admin.committed import KafkaGroup
@@ -17,6 +15,7 @@ from shared.kafka.connect.access import Kafka
 from shared.kafka.connect.cluster import Cluster
 from shared.kafka.read.offsets import EARLIEST, LATEST, NONE, list_offsets
 from shared.kafka.read.session_search import ClosedAt, append_time, first_closed
+from shared.kafka.record import Partition
 from shared.model.head import Head
 from shared.model.names import Names
 from shared.model.start import Cut

@@ -9,7 +9,7 @@ from typing import Self
 
 import msgspec
 
-from services.control.core.freshness import Oldest, TopicState, first_lacking
+from services.control.core.lake.freshness import Oldest, TopicState, first_lacking
 from shared.errors import KafkaDenied
 from shared.kafka.admin.catalog import count_replicas, read_settings
 from shared.kafka.connect.access import Kafka

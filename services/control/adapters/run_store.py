@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from services.control.core.runs import LogPart, Run, RunError
+from services.control.core.runs.run import LogPart, Run, RunError
 from shared.errors import Conflict
 
 MAX_LAST_WORDS = 300

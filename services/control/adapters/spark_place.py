@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from services.control.core.runs import Run, Submission
+from services.control.core.runs.run import Run, Submission
 from services.control.spark.request import ClusterOptions, ZooKeeperPlace
 from shared.kafka.connect.access import Kafka
 

@@ -13,7 +13,7 @@ import httpx
 import msgspec
 
 from services.control.adapters.run_store import DriverUp
-from services.control.core.runs import Progress
+from services.control.core.runs.run import Progress
 
 ANSWER_TIMEOUT_S = 1.0
 

@@ -26,7 +26,7 @@ from services.control.adapters.run_store import RunStore
 from services.control.adapters.spark_drivers import SparkDrivers
 from services.control.adapters.spark_place import SparkPlace
 from services.control.adapters.spark_progress import read_progress
-from services.control.core.runs import (
+from services.control.core.runs.run import (
     DriverState,
     JobAlreadyRunning,
     LogPart,

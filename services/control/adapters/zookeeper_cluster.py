@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from services.control.core.observed import Cluster, Group
+from services.control.core.report.observed import Cluster, Group
 from shared.model.cluster import (
     UNREADABLE_CLAIM,
     UNREADABLE_PAUSE,

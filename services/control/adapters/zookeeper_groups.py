@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from services.control.core.groups import GroupChanged, GroupState, check_deletion
+from services.control.core.groups.following import GroupChanged, GroupState, check_deletion
 from shared.model.group import GroupSettings
 from shared.model.names import Names
 from shared.model.start import GroupStart, parse_aliases

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from services.control.core.operations import Operation, OperationNode
+from services.control.core.operations.operation import Operation, OperationNode
 from shared.errors import ZooKeeperUnavailable
 from shared.model.names import Names
 from shared.together import together

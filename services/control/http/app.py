@@ -16,7 +16,7 @@ import prometheus_client
 from fastapi import Depends, FastAPI
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from services.control.core.freshness import FreshnessRow
+from services.control.core.lake.freshness import FreshnessRow
 from services.control.http.api import cluster, events, groups, jobs, login, lookup, streams, tables
 from services.control.http.api import history as history_api
 from services.control.http.api import operations as operations_api

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 
 from services.control.core.causes import Cause
-from services.control.core.operations import Operation
-from services.control.core.runs import Run
-from services.control.core.wishes import what_of
+from services.control.core.operations.operation import Operation
+from services.control.core.operations.wishes import what_of
+from services.control.core.runs.run import Run
 from shared.errors import BatonError, Unavailable
 from shared.model.events import Event
 

@@ -12,18 +12,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from services.control.core.lag_history import LagHistory, Trend
-from services.control.core.observed import Answers, Cluster, Group, Observed, Offsets
-from services.control.core.ownership_history import OwnershipHistory
-from services.control.core.producer_rates import ProducerCounts, ProducerRate, ProducerRates
-from services.control.core.report import (
-    Report,
-    group_names,
-    report_on,
-    samples_for,
-    stream_detail,
-)
-from services.control.core.rows import PlanRow, StreamDetail, StreamRow
+from services.control.core.events.ownership_history import OwnershipHistory
+from services.control.core.report.lag_history import LagHistory, Trend
+from services.control.core.report.observed import Answers, Cluster, Group, Observed, Offsets
+from services.control.core.report.producer_rates import ProducerCounts, ProducerRate, ProducerRates
+from services.control.core.report.report import Report, group_names, report_on, samples_for, stream_detail
+from services.control.core.report.rows import PlanRow, StreamDetail, StreamRow
 from services.control.live.reading import Reading
 from services.control.ports import ClusterSource, MemberSource, OffsetSource, ProducerSource
 from shared.errors import KafkaUnavailable, NotFound, Unavailable, ZooKeeperUnavailable

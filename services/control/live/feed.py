@@ -11,8 +11,8 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
-from services.control.core.movements import READ, Movement, movements
-from services.control.core.recent_events import EventFilter, RecentEvents, StoredEvent
+from services.control.core.events.movements import READ, Movement, movements
+from services.control.core.events.recent_events import EventFilter, RecentEvents, StoredEvent
 from services.control.live.seats import Seats
 from shared.errors import KafkaUnavailable, Unavailable
 

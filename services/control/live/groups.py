@@ -13,11 +13,14 @@ from functools import partial
 import msgspec
 
 from services.control.core.causes import Cause
-from services.control.core.forecasts import Forecast, PlanChanged, check_plan, plan_digest, totals_for
-from services.control.core.groups import CurrentRow, NameTaken, check_caught_up, current_in, made_anew
-from services.control.core.likely import Likely
-from services.control.core.operations import Operation
-from services.control.core.rewinds import (
+from services.control.core.groups.following import (
+    CurrentRow,
+    NameTaken,
+    check_caught_up,
+    current_in,
+    made_anew,
+)
+from services.control.core.groups.rewinds import (
     RewindForecast,
     RewindRefused,
     RewindWish,
@@ -30,7 +33,16 @@ from services.control.core.rewinds import (
     start_of,
     time_of_wish,
 )
-from services.control.core.wishes import Wish
+from services.control.core.operations.forecasts import (
+    Forecast,
+    PlanChanged,
+    check_plan,
+    plan_digest,
+    totals_for,
+)
+from services.control.core.operations.likely import Likely
+from services.control.core.operations.operation import Operation
+from services.control.core.operations.wishes import Wish
 from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView, UnknownGroup
 from services.control.live.operations import Effect, Operations

@@ -10,8 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
-from services.control.core.freshness import FreshnessRow
-from services.control.core.history import (
+from services.control.core.history.group_history import (
     GroupHistory,
     HistoryRing,
     StreamHistory,
@@ -20,8 +19,9 @@ from services.control.core.history import (
     sample_of,
     sessions_between,
 )
-from services.control.core.hour import STEP_MS, Number
-from services.control.core.rows import StreamRow
+from services.control.core.history.hour import STEP_MS, Number
+from services.control.core.lake.freshness import FreshnessRow
+from services.control.core.report.rows import StreamRow
 from services.control.live.cluster_view import ClusterView
 from shared.errors import InvalidInput, Unavailable
 

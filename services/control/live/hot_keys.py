@@ -11,8 +11,8 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from services.control.core.lookup import COUNTED, HotKey, hot_key
-from services.control.core.rows import StreamRow
+from services.control.core.found import COUNTED, HotKey, hot_key
+from services.control.core.report.rows import StreamRow
 from services.control.ports import RecordSource
 from shared.errors import Unavailable
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from services.control.core.freshness import FreshnessRow
-from services.control.core.lookup import (
+from services.control.core.found import (
     COUNTED,
     Finished,
     KeyRow,
@@ -20,7 +19,8 @@ from services.control.core.lookup import (
     StreamKeys,
     recent_keys,
 )
-from services.control.core.rows import MemberRow, StreamDetail
+from services.control.core.lake.freshness import FreshnessRow
+from services.control.core.report.rows import MemberRow, StreamDetail
 from services.control.live.cluster_view import ClusterView
 from services.control.ports import OwnerSource, RecordSource, SessionSource
 from shared.errors import NotFound, PeerUnavailable, Unavailable

@@ -17,15 +17,15 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from services.control.core.causes import Cause
-from services.control.core.forecasts import (
+from services.control.core.events.movements import Movement
+from services.control.core.operations.forecasts import (
     Forecast,
     Situation,
     check_plan,
     forecast,
     situation_in,
 )
-from services.control.core.movements import Movement
-from services.control.core.operations import (
+from services.control.core.operations.operation import (
     Operation,
     OperationNode,
     UnknownOperation,
@@ -38,9 +38,9 @@ from services.control.core.operations import (
     follow,
     surplus,
 )
-from services.control.core.progress import OperationDetail, detail_of
-from services.control.core.rows import StreamRow
-from services.control.core.wishes import Wish, check, pins_changed
+from services.control.core.operations.progress import OperationDetail, detail_of
+from services.control.core.operations.wishes import Wish, check, pins_changed
+from services.control.core.report.rows import StreamRow
 from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView, UnknownStream
 from services.control.live.effects import Effects

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import msgspec
 
-from services.control.core.freshness import FreshnessRow
-from services.control.core.last_runs import LastAudit, failed_last, last_audit, last_audit_run
-from services.control.core.lookup import HotKey
-from services.control.core.problems import Facts, ProblemLog, ProblemRow, problems_in
+from services.control.core.found import HotKey
+from services.control.core.lake.freshness import FreshnessRow
+from services.control.core.problems.problems import Facts, ProblemLog, ProblemRow, problems_in
 from services.control.core.queues import QueueRow
-from services.control.core.report import owner_statuses
-from services.control.core.runs import Run
+from services.control.core.report.report import owner_statuses
+from services.control.core.runs.last_runs import LastAudit, failed_last, last_audit, last_audit_run
+from services.control.core.runs.run import Run
 from services.control.live.cluster_view import ClusterView, Served
 from services.control.ports import JobRunner
 from shared.errors import Unavailable

@@ -9,8 +9,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from services.control.core.hour import STEP_MS
-from services.control.core.queue_history import (
+from services.control.core.history.hour import STEP_MS
+from services.control.core.history.queue_history import (
     QueueHistory,
     QueueRing,
     encode_queues_sample,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from services.control.core.causes import Cause, cause_of
-from services.control.core.runs import Run
+from services.control.core.runs.run import Run
 from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
 from services.control.live.submissions import submission_for

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Collection, Sequence
 
 from services.control.core.causes import Cause
-from services.control.core.runs import JobAlreadyRunning, Run
-from services.control.core.schedules import Retry, Schedule, ScheduleRow, Start, due, needed, rows_of
+from services.control.core.runs.run import JobAlreadyRunning, Run
+from services.control.core.runs.schedules import Retry, Schedule, ScheduleRow, Start, due, needed, rows_of
 from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
 from services.control.live.submissions import submission_for

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from services.control.core.lake_paths import table_path
+from services.control.core.lake.paths import table_path
 from shared.errors import InvalidInput
 from shared.kafka.connect.access import Kafka
 from shared.model.group import GroupSettings

@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from services.control.core.freshness import Positions
+from services.control.core.lake.freshness import Positions
 from services.control.spark.lake.plan import Note, carries_on, changes_rows, parse_note
 from services.control.tables.lake import Lake, columns_of, reading
 from services.control.tables.query import Column

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from services.control.core.lookup import SessionRow
+from services.control.core.found import SessionRow
 from services.control.tables.formats import JSON
 from services.control.tables.reader import TableReader
 from services.control.tables.rows import Asked, Page

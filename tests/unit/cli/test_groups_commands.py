@@ -9,7 +9,7 @@ import httpx
 import pytest
 from click.testing import Result
 
-from services.control.core.rewinds import StreamFacts
+from services.control.core.groups.rewinds import StreamFacts
 from shared.model.head import Head
 from tests.unit.cli.fake_services import baton, forward
 from tests.unit.control.groups_world import GroupsWorld

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
 from services.control.adapters.zookeeper_groups import ZooKeeperGroups
 from services.control.adapters.zookeeper_operations import ZooKeeperOperations
-from services.control.core.rewinds import StreamFacts
+from services.control.core.groups.rewinds import StreamFacts
 from services.control.http.api.groups import groups_routes
 from services.control.http.api.operations import operations_routes
 from services.control.live.actions import Actions

@@ -11,9 +11,16 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from services.control.adapters.zookeeper_operations import ZooKeeperOperations
-from services.control.core.movements import Movement
-from services.control.core.observed import Answers, Cluster, MemberStatus, Observed, StreamState, StreamStatus
-from services.control.core.observed import Group as ObservedGroup
+from services.control.core.events.movements import Movement
+from services.control.core.report.observed import (
+    Answers,
+    Cluster,
+    MemberStatus,
+    Observed,
+    StreamState,
+    StreamStatus,
+)
+from services.control.core.report.observed import Group as ObservedGroup
 from services.control.live.actions import Actions
 from services.control.live.effects import Effects
 from services.control.live.operations import Operations

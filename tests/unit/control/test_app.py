@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from fastapi import FastAPI
 
-from services.control.core.jobs import JOBS, parse_parameters
-from services.control.core.runs import JobAlreadyRunning, LogPart, Run, RunState, Submission, UnknownRun
-from services.control.core.schedules import Retry, Schedule
+from services.control.core.runs.jobs import JOBS, parse_parameters
+from services.control.core.runs.run import JobAlreadyRunning, LogPart, Run, RunState, Submission, UnknownRun
+from services.control.core.runs.schedules import Retry, Schedule
 from services.control.http.api.access.access import Access
 from services.control.http.api.bodies import MAX_BODY_BYTES
 from services.control.http.app import Parts, create_app

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from services.control.core.burrow import Sample, Status, Window
+from services.control.core.report.burrow import Sample, Status, Window
 
 WINDOW_MS = 5000
 

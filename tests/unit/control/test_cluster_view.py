@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from services.control.core.observed import Offsets
+from services.control.core.report.observed import Offsets
 from services.control.live.cluster_view import ClusterView, UnknownStream
 from shared.errors import KafkaUnavailable, ZooKeeperUnavailable
 from shared.model.names import DEFAULT_GROUP

@@ -6,7 +6,7 @@ import random
 
 import duckdb
 
-from services.control.core.groups import current_in
+from services.control.core.groups.following import current_in
 from shared.model.names import Names
 from shared.model.start import Cut, GroupStart, cuts_of
 from tests.effort import effort

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from services.control.core.recent_events import EventFilter, RecentEvents
+from services.control.core.events.recent_events import EventFilter, RecentEvents
 from services.control.http.api import events as event_routes
 from services.control.http.api.events import EVENT_STREAM, events_routes
 from services.control.live import feed

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from services.control.core.jobs import JOBS
-from services.control.core.observed import Offsets
-from services.control.core.rewinds import StreamFacts
+from services.control.core.groups.rewinds import StreamFacts
+from services.control.core.report.observed import Offsets
+from services.control.core.runs.jobs import JOBS
 from services.control.live.submissions import submission_for
 from shared.model.group import GroupSettings, parse_group_settings
 from shared.model.head import Head

@@ -9,8 +9,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from services.control.core.freshness import FreshnessRow
-from services.control.core.history import (
+from services.control.core.history.group_history import (
     GroupSample,
     HistoryRing,
     Sample,
@@ -19,11 +18,12 @@ from services.control.core.history import (
     refused_by_reason,
     sessions_between,
 )
-from services.control.core.hour import SLOTS, STEP_MS, Number
-from services.control.core.observed import Observed
-from services.control.core.producer_rates import ProducerCounts
-from services.control.core.report import report_on
-from services.control.core.rows import CountsRow, ProducerRow, StreamRow
+from services.control.core.history.hour import SLOTS, STEP_MS, Number
+from services.control.core.lake.freshness import FreshnessRow
+from services.control.core.report.observed import Observed
+from services.control.core.report.producer_rates import ProducerCounts
+from services.control.core.report.report import report_on
+from services.control.core.report.rows import CountsRow, ProducerRow, StreamRow
 from services.control.live.history import History
 from shared.errors import InvalidInput
 from shared.model.names import DEFAULT_GROUP

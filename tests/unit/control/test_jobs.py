@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.control.core.jobs import JOBS, ParametersInvalid, UnknownJob, job_named, parse_parameters
+from services.control.core.runs.jobs import JOBS, ParametersInvalid, UnknownJob, job_named, parse_parameters
 
 
 def test_an_unknown_job_is_answered_with_the_known_ones() -> None:

@@ -11,7 +11,7 @@ import pytest
 from services.control.adapters import kafka_events, kafka_offsets
 from services.control.adapters.kafka_events import KafkaEvents
 from services.control.adapters.kafka_offsets import READS_PER_FIRST, KafkaOffsets
-from services.control.core.recent_events import EventFilter
+from services.control.core.events.recent_events import EventFilter
 from services.control.live.feed import EventFeed
 from shared.errors import KafkaUnavailable
 from shared.kafka.admin import topics

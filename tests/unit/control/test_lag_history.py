@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from services.control.core.burrow import Sample, Status
-from services.control.core.lag_history import MOST_OLDER, LagHistory, Trend
+from services.control.core.report.burrow import Sample, Status
+from services.control.core.report.lag_history import MOST_OLDER, LagHistory, Trend
 
 WINDOW_MS = 5000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.control.core.rewinds import LogState, log_state
+from services.control.core.groups.rewinds import LogState, log_state
 from shared.model.head import Head
 
 

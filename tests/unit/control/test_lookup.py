@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from services.control.core.lookup import MOST_VALUE_CHARS, record_row
-from services.control.core.observed import Rates
-from services.control.core.rows import MemberRow
+from services.control.core.found import MOST_VALUE_CHARS, record_row
+from services.control.core.report.observed import Rates
+from services.control.core.report.rows import MemberRow
 from services.control.live.lookup import silence_of
 from shared.model.routing import initial_table, slot_for
 from tests.reference import Rec

@@ -17,15 +17,15 @@ import schemathesis
 from fastapi import FastAPI
 from schemathesis.engine import events, from_schema
 
-from services.control.core.forecasts import Forecast
-from services.control.core.history import GroupHistory, StreamHistory
-from services.control.core.lookup import KeyRow, OpenRow, RecordPage, SessionRow, StreamKeys
-from services.control.core.operations import Operation
-from services.control.core.progress import OperationDetail
-from services.control.core.queue_history import QueueHistory
+from services.control.core.found import KeyRow, OpenRow, RecordPage, SessionRow, StreamKeys
+from services.control.core.history.group_history import GroupHistory, StreamHistory
+from services.control.core.history.queue_history import QueueHistory
+from services.control.core.operations.forecasts import Forecast
+from services.control.core.operations.operation import Operation
+from services.control.core.operations.progress import OperationDetail
 from services.control.core.queues import QueueChange, QueueRow
-from services.control.core.rows import PlanRow, StreamDetail
-from services.control.core.runs import RunDetail
+from services.control.core.report.rows import PlanRow, StreamDetail
+from services.control.core.runs.run import RunDetail
 from services.control.http.api.access.access import Access
 from services.control.http.api.access.attempts import Attempts
 from services.control.http.api.access.needs import needed_role

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from services.control.core import operations
-from services.control.core.observed import Cluster
+from services.control.core.operations import operation as operations
+from services.control.core.report.observed import Cluster
 from tests.unit.control.desk import DRAIN, MOVE, REBALANCE, Desk
 from tests.unit.control.operators_world import BYTES, SESSIONS, TIMEOUT_S
 

@@ -8,10 +8,16 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from services.control.core.forecasts import forecast, moves_for, situation_in
-from services.control.core.observed import Answers
-from services.control.core.operations import Operation, OperationUnderWay, begin, check_alone, follow
-from services.control.core.wishes import MoveRefused, UnknownMember, Wish, check, pins_after
+from services.control.core.operations.forecasts import forecast, moves_for, situation_in
+from services.control.core.operations.operation import (
+    Operation,
+    OperationUnderWay,
+    begin,
+    check_alone,
+    follow,
+)
+from services.control.core.operations.wishes import MoveRefused, UnknownMember, Wish, check, pins_after
+from services.control.core.report.observed import Answers
 from shared.model.cluster import MemberNode
 from shared.model.names import DEFAULT_GROUP
 from tests.unit.control.operators_world import BYTES, SESSIONS, Group

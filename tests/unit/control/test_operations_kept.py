@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from services.control.adapters.zookeeper_operations import ZooKeeperOperations
-from services.control.core.forecasts import StreamMove
-from services.control.core.operations import KEPT_MS, MAX_NODE_BYTES, Operation, OperationNode
+from services.control.core.operations.forecasts import StreamMove
+from services.control.core.operations.operation import KEPT_MS, MAX_NODE_BYTES, Operation, OperationNode
 from shared.errors import ZooKeeperUnavailable
 from shared.model.names import Names
 from tests.fakes.coordinator import InMemoryZooKeeper, ZnodeStore

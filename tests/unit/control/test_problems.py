@@ -8,11 +8,9 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from services.control.core.freshness import FreshnessRow
-from services.control.core.last_runs import DIFFERENCES, LastAudit, failed_last, last_audit, last_audit_run
-from services.control.core.lookup import COUNTED, LEAST_JUDGED, HotKey
-from services.control.core.observed import Answers, Observed
-from services.control.core.problems import (
+from services.control.core.found import COUNTED, LEAST_JUDGED, HotKey
+from services.control.core.lake.freshness import FreshnessRow
+from services.control.core.problems.problems import (
     GRACE_MS,
     RANK,
     Facts,
@@ -21,9 +19,17 @@ from services.control.core.problems import (
     ProblemRow,
     problems_in,
 )
-from services.control.core.report import report_on
-from services.control.core.rows import MemberRow, ProducerRow, StreamRow
-from services.control.core.runs import Run, RunError, RunState
+from services.control.core.report.observed import Answers, Observed
+from services.control.core.report.report import report_on
+from services.control.core.report.rows import MemberRow, ProducerRow, StreamRow
+from services.control.core.runs.last_runs import (
+    DIFFERENCES,
+    LastAudit,
+    failed_last,
+    last_audit,
+    last_audit_run,
+)
+from services.control.core.runs.run import Run, RunError, RunState
 from services.control.live.feed import EventFeed
 from services.control.live.hot_keys import MOST_STREAMS, HotKeys
 from services.control.live.metrics import VERDICTS, registry_for

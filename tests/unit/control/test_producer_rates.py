@@ -8,7 +8,12 @@ import msgspec
 import pytest
 
 from services.control.adapters.http_producers import HttpProducers
-from services.control.core.producer_rates import WINDOW_MS, ProducerCounts, ProducerRate, ProducerRates
+from services.control.core.report.producer_rates import (
+    WINDOW_MS,
+    ProducerCounts,
+    ProducerRate,
+    ProducerRates,
+)
 from shared.model.cluster import ProducerNode
 
 

@@ -16,8 +16,8 @@ import pytest
 
 from services.control.adapters.http_queues import HttpQueues
 from services.control.core.causes import KeyReused, cause_of
-from services.control.core.hour import SLOTS, STEP_MS
-from services.control.core.queue_history import (
+from services.control.core.history.hour import SLOTS, STEP_MS
+from services.control.core.history.queue_history import (
     MAX_QUEUES,
     MAX_SAMPLE_BYTES,
     QueueRing,

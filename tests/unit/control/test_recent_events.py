@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from services.control.core.ownership_history import OwnershipHistory
-from services.control.core.recent_events import EventFilter, RecentEvents
+from services.control.core.events.ownership_history import OwnershipHistory
+from services.control.core.events.recent_events import EventFilter, RecentEvents
 from shared.model.events import MAX_EVENT_BYTES, Event, Kind, encode_event
 
 ALL = EventFilter()

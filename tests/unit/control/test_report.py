@@ -6,11 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from services.control.core.lag_history import Trend
-from services.control.core.observed import Answers, Cluster, MemberStatus, Observed, Offsets, StreamStatus
-from services.control.core.producer_rates import ProducerRate
-from services.control.core.report import report_on, samples_for, stream_detail, totals_of
-from services.control.core.rows import StreamRow
+from services.control.core.report.lag_history import Trend
+from services.control.core.report.observed import (
+    Answers,
+    Cluster,
+    MemberStatus,
+    Observed,
+    Offsets,
+    StreamStatus,
+)
+from services.control.core.report.producer_rates import ProducerRate
+from services.control.core.report.report import report_on, samples_for, stream_detail, totals_of
+from services.control.core.report.rows import StreamRow
 from shared.model.names import DEFAULT_GROUP
 from shared.model.start import GroupStart
 from tests.unit.control.sources import head, small_baton

@@ -21,7 +21,7 @@ from services.control.adapters.run_store import LOG_PART, RunsInUse, RunStore
 from services.control.adapters.spark_place import SparkPlace
 from services.control.adapters.spark_runner import SparkRunner
 from services.control.core.causes import NOBODY, cause_of
-from services.control.core.runs import ENDED, JobAlreadyRunning, Progress, Run, Submission, UnknownRun
+from services.control.core.runs.run import ENDED, JobAlreadyRunning, Progress, Run, Submission, UnknownRun
 from services.control.spark.request import read_request
 from shared.errors import SparkUnavailable
 from shared.model.group import GroupSettings

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.control.core.runs import (
+from services.control.core.runs.run import (
     GRACE_MS,
     TAKE_OVER_MS,
     DriverState,

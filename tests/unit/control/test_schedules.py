@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.control.core.jobs import JOBS
-from services.control.core.runs import Run, RunError, ScheduledFor, Submission
-from services.control.core.schedules import (
+from services.control.core.runs.jobs import JOBS
+from services.control.core.runs.run import Run, RunError, ScheduledFor, Submission
+from services.control.core.runs.schedules import (
     Retry,
     Schedule,
     SchedulesInvalid,

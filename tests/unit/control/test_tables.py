@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from services.control.core.lake_paths import NamespaceTaken
+from services.control.core.lake.paths import NamespaceTaken
 from services.control.tables.lake import Lake
 from services.control.tables.reader import READS_AT_ONCE, TableReader, TableReadTooLong, TablesBusy
 from services.control.tables.rows import Asked

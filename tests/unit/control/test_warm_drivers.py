@@ -13,7 +13,7 @@ import pytest
 from services.control.adapters.process_group import born_of
 from services.control.adapters.spark_drivers import SparkDrivers
 from services.control.adapters.spark_runner import SparkRunner
-from services.control.core.runs import ENDED, TAKE_OVER_MS, Run
+from services.control.core.runs.run import ENDED, TAKE_OVER_MS, Run
 from services.control.spark.driver.folder import DriverFolder
 from tests.unit.control.test_runner import Bench, poll
 

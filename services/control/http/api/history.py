@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from services.control.core.history import GroupHistory, StreamHistory
+from services.control.core.history.group_history import GroupHistory, StreamHistory
 from services.control.http.api.openapi import answers, encoded
 from services.control.http.api.pages import INVALID, NOT_FOUND, UNAVAILABLE, Group
 from services.control.live.history import History

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
-from services.control.core.lookup import KeyRow, OpenRow, RecordPage, SessionRow, StreamKeys
+from services.control.core.found import KeyRow, OpenRow, RecordPage, SessionRow, StreamKeys
 from services.control.http.api.openapi import answers, encoded, refuses
 from services.control.http.api.pages import INVALID, NOT_FOUND, UNAVAILABLE, Group
 from services.control.live.lookup import LookUp

@@ -12,8 +12,8 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from msgspec import Meta
 
 from services.control.core.causes import cause_of
+from services.control.core.history.queue_history import QueueHistory
 from services.control.core.paging import Listing, columns_of
-from services.control.core.queue_history import QueueHistory
 from services.control.core.queues import Act, DeadLetter, QueueChange, QueueRow
 from services.control.http.api.access.caller import caller_of
 from services.control.http.api.openapi import answers, encoded, read_body, refuses, takes

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
-from services.control.core.freshness import FreshnessRow
+from services.control.core.lake.freshness import FreshnessRow
 from services.control.http.api.openapi import Content, Responses, answers, encoded, refuses
 from services.control.http.api.pages import INVALID
 from services.control.ports import TableSource

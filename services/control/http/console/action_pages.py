@@ -11,7 +11,7 @@ import msgspec
 from fastapi import APIRouter, HTTPException, Request, Response
 
 from services.control.core.causes import cause_of
-from services.control.core.wishes import Wish
+from services.control.core.operations.wishes import Wish
 from services.control.http.api.access.caller import caller_of
 from services.control.http.api.operations import OperationRequest, wish_of
 from services.control.http.api.pages import MAX_REASON

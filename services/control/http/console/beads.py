@@ -12,7 +12,7 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-from services.control.core.rows import StreamRow
+from services.control.core.report.rows import StreamRow
 from services.control.http.console.words import count, per_second, short, size
 
 Colour = Literal["lag", "rate", "open", "state"]

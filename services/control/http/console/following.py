@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.control.core.forecasts import StreamMove
-from services.control.core.operations import Operation
-from services.control.core.progress import MoveProgress, OperationDetail
+from services.control.core.operations.forecasts import StreamMove
+from services.control.core.operations.operation import Operation
+from services.control.core.operations.progress import MoveProgress, OperationDetail
 from services.control.http.console.actions import title_of
 from services.control.http.console.pauses import pause_width
 from services.control.http.console.words import plural

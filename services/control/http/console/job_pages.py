@@ -11,9 +11,9 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
 from services.control.core.causes import Cause, cause_of
-from services.control.core.jobs import JOBS, Job, ParametersInvalid, job_named
-from services.control.core.runs import Run
-from services.control.core.schedules import ScheduleRow
+from services.control.core.runs.jobs import JOBS, Job, ParametersInvalid, job_named
+from services.control.core.runs.run import Run
+from services.control.core.runs.schedules import ScheduleRow
 from services.control.http.api.access.caller import Role, caller_of
 from services.control.http.api.pages import MAX_REASON
 from services.control.http.console.actions import curl, run_calls

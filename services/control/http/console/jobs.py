@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from services.control.core.jobs import JOBS, Job
-from services.control.core.runs import Run, RunSummary
-from services.control.core.schedules import ScheduleRow
+from services.control.core.runs.jobs import JOBS, Job
+from services.control.core.runs.run import Run, RunSummary
+from services.control.core.runs.schedules import ScheduleRow
 from services.control.http.console.verdict import is_sound, result_words
 from services.control.http.console.words import clock, count, plural, span
 

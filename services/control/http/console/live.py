@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
-from services.control.core.recent_events import EventFilter
-from services.control.core.rows import StreamRow
+from services.control.core.events.recent_events import EventFilter
+from services.control.core.report.rows import StreamRow
 from services.control.http.console.beads import Bead, Colour, Scale, bead_of, scale_of
 from services.control.http.console.queues import queue_cells
 from services.control.http.console.scene import Scene, facts, member_cells, stream_cells

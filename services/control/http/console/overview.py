@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from services.control.core.history import GroupHistory, StreamHistory
-from services.control.core.hour import Column, Number
-from services.control.core.last_runs import LastAudit
-from services.control.core.movements import MovementCounts
+from services.control.core.events.movements import MovementCounts
+from services.control.core.history.group_history import GroupHistory, StreamHistory
+from services.control.core.history.hour import Column, Number
+from services.control.core.runs.last_runs import LastAudit
 from services.control.http.console.words import clock, count, per_second, plural, span
 
 

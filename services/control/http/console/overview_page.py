@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from services.control.core.movements import by_cause, counts_of, handed_over
+from services.control.core.events.movements import by_cause, counts_of, handed_over
 from services.control.http.console.jobs import job_lines
 from services.control.http.console.overview import audit_word, group_tiles, moved_words
 from services.control.http.console.ownership import ownership_map

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.control.core.rows import MemberRow
+from services.control.core.report.rows import MemberRow
 from services.control.http.console.beads import Bead, Colour, Scale, bead_of, scale_of
 from services.control.http.console.scene import Scene, member_cells
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from services.control.core.movements import Cause, Movement, MovementCounts, by_cause
+from services.control.core.events.movements import Cause, Movement, MovementCounts, by_cause
 from services.control.http.console.words import plural, span
 
 LEAST_MS, MOST_MS = 10.0, 10_000.0

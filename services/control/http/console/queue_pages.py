@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request, Response
 
 from services.control.core.causes import cause_of
+from services.control.core.events.recent_events import EventFilter
 from services.control.core.queues import Act, QueueOutcomeUnknown, QueueRow
-from services.control.core.recent_events import EventFilter
 from services.control.http.api.access.caller import Role, caller_of
 from services.control.http.api.pages import MAX_REASON
 from services.control.http.console.actions import Calls, curl

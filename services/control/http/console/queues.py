@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import Final
 from urllib.parse import quote
 
-from services.control.core.hour import STEP_MS, Number
-from services.control.core.queue_history import QueueHistory
+from services.control.core.history.hour import STEP_MS, Number
+from services.control.core.history.queue_history import QueueHistory
 from services.control.core.queues import Act, DeadLetter, QueueChange, QueueRow
 from services.control.http.console.words import clock, count, digest_of, listed, plural, size, span
 

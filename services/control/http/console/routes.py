@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 
-from services.control.core.movements import Kind as MoveKind
-from services.control.core.movements import (
+from services.control.core.events.movements import Kind as MoveKind
+from services.control.core.events.movements import (
     Movement,
     by_cause,
     chosen,
@@ -20,7 +20,7 @@ from services.control.core.movements import (
     older_than,
 )
 from services.control.core.queues import QueueRow
-from services.control.core.rows import StreamRow
+from services.control.core.report.rows import StreamRow
 from services.control.http.api.access.caller import Role, caller_of
 from services.control.http.api.events import EventStream, last_seen
 from services.control.http.console.assets import Assets, assets_routes

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from services.control.core.lookup import KeyRow
-from services.control.core.ownership_history import OwnerRow
+from services.control.core.events.ownership_history import OwnerRow
+from services.control.core.found import KeyRow
 from services.control.http.console.words import clock, count, plural, span
 from shared.model.fragments import FragmentRejected, parse_fragment, time_of
 from shared.model.open_sessions import MOST_FRAGMENTS, OpenSessionRow

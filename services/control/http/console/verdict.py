@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from services.control.core.runs import Run
+from services.control.core.runs.run import Run
 from services.control.http.console.words import clock, count, listed, plural, span
 
 DELIVERY: Final = {

@@ -7,8 +7,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from services.control.core.operations import Operation
-from services.control.core.runs import RunSummary
+from services.control.core.operations.operation import Operation
+from services.control.core.runs.run import RunSummary
 from services.control.http.console.jobs import progress_words, share_of
 from shared.errors import Unavailable
 

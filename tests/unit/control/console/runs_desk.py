@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
-from services.control.core.runs import Progress, Run, RunState
-from services.control.core.schedules import Schedule
+from services.control.core.runs.run import Progress, Run, RunState
+from services.control.core.runs.schedules import Schedule
 from shared.model.events import Event
 from tests.unit.control.console.browser import browser_of
 from tests.unit.control.sources import small_baton

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from services.control.core.observed import Rates
-from services.control.core.rows import CountsRow, MemberRow, PlanRow, StreamRow
+from services.control.core.report.observed import Rates
+from services.control.core.report.rows import CountsRow, MemberRow, PlanRow, StreamRow
 from services.control.http.console.scene import Scene
 
 MEMBERS = ("m0", "m1", "m2")

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.control.core.forecasts import StreamMove
-from services.control.core.report import report_on
+from services.control.core.operations.forecasts import StreamMove
+from services.control.core.report.report import report_on
 from services.control.http.api.access.caller import Role
 from services.control.http.console.actions import curl, shares_of
 from services.control.http.console.scene import Scene

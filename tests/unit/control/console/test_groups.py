@@ -8,8 +8,8 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from services.control.core.observed import Group
-from services.control.core.rows import GroupRow
+from services.control.core.report.observed import Group
+from services.control.core.report.rows import GroupRow
 from services.control.http.console.groups import in_order_of_following
 from shared.model.cluster import View
 from shared.model.group import GroupSettings

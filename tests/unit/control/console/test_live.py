@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.control.core.recent_events import KEPT
+from services.control.core.events.recent_events import KEPT
 from services.control.http.console.live import LiveHub, Painter, TooManyViewers
 from services.control.http.console.scene import Scene
 from services.control.live.feed import EventFeed

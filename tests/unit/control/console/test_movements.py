@@ -8,8 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.control.core.likely import Likely, likely
-from services.control.core.movements import (
+from services.control.core.events.movements import (
     HOUR_MS,
     LONGEST_MS,
     by_cause,
@@ -20,7 +19,8 @@ from services.control.core.movements import (
     movements,
     older_than,
 )
-from services.control.core.recent_events import EventFilter, RecentEvents, StoredEvent
+from services.control.core.events.recent_events import EventFilter, RecentEvents, StoredEvent
+from services.control.core.operations.likely import Likely, likely
 from services.control.http.console.overview import moved_words
 from services.control.http.console.pauses import (
     BOTTOM,

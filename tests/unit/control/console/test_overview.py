@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.control.core.history import GroupHistory, StreamHistory
-from services.control.core.producer_rates import ProducerCounts
+from services.control.core.history.group_history import GroupHistory, StreamHistory
+from services.control.core.report.producer_rates import ProducerCounts
 from services.control.http.console.log_drawing import PAST, log_drawing
 from services.control.http.console.overview import group_tiles, stream_tiles
 from services.control.http.console.scene import facts

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.control.core.hour import SLOTS, STEP_MS
-from services.control.core.queue_history import QueueHistory
+from services.control.core.history.hour import SLOTS, STEP_MS
+from services.control.core.history.queue_history import QueueHistory
 from services.control.core.queues import QueueRow, QueueSettings
 from services.control.http.console.live import Painter
 from services.control.http.console.queues import (

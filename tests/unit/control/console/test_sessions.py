@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from services.control.core.ownership_history import OwnerRow
+from services.control.core.events.ownership_history import OwnerRow
 from services.control.http.console.sessions import (
     fragment_lines,
     life_line,

@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.control.core.runs import Progress, Run
+from services.control.core.runs.run import Progress, Run
 from services.control.http.console.live import LiveHub
 from services.control.http.console.routes import scene_of
 from services.control.http.console.work import NEWEST, Kind, Work, WorkLog, work_in

@@ -14,9 +14,9 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from services.control.core.hour import STEP_MS, Column, Hour, Number, Rank, decode_sample, slot_of
-from services.control.core.report import totals_of
-from services.control.core.rows import ProducerRow, StreamRow
+from services.control.core.history.hour import STEP_MS, Column, Hour, Number, Rank, decode_sample, slot_of
+from services.control.core.report.report import totals_of
+from services.control.core.report.rows import ProducerRow, StreamRow
 from shared.errors import InvalidInput
 
 MAX_SAMPLE_BYTES: Final = 512 * 1024

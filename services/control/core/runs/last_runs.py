@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from services.control.core.runs import Run
-from services.control.core.schedules import is_quiet
+from services.control.core.runs.run import Run
+from services.control.core.runs.schedules import is_quiet
 
 AUDIT: Final = "audit"
 DIFFERENCES: Final = (

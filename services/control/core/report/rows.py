@@ -10,9 +10,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from services.control.core.burrow import Status
-from services.control.core.observed import Move, Rates, StreamState
-from services.control.core.ownership_history import HandoverRow, OwnerRow
+from services.control.core.events.ownership_history import HandoverRow, OwnerRow
+from services.control.core.report.burrow import Status
+from services.control.core.report.observed import Move, Rates, StreamState
 from shared.model.cluster import PauseNode, StreamNode
 from shared.model.group import GroupSettings
 from shared.model.head import Counts

@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from services.control.core.forecasts import Forecast, Situation, StreamMove
-from services.control.core.wishes import Wish
+from services.control.core.operations.forecasts import Forecast, Situation, StreamMove
+from services.control.core.operations.wishes import Wish
 from shared.errors import Conflict, NotFound
 from shared.model.cluster import View
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
-from services.control.core.recent_events import StoredEvent
+from services.control.core.events.recent_events import StoredEvent
 from shared.model.events import Event
 
 Kind = Literal["", "handover", "take-over"]

@@ -14,11 +14,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from services.control.core.likely import Likely, likely
-from services.control.core.movements import Movement
-from services.control.core.observed import MemberStatus, Observed, StreamStatus
-from services.control.core.report import owner_statuses, sum_of
-from services.control.core.wishes import Wish, pins_after
+from services.control.core.events.movements import Movement
+from services.control.core.operations.likely import Likely, likely
+from services.control.core.operations.wishes import Wish, pins_after
+from services.control.core.report.observed import MemberStatus, Observed, StreamStatus
+from services.control.core.report.report import owner_statuses, sum_of
 from shared.errors import Conflict
 from shared.model.balance import plan
 from shared.model.cluster import MemberState, View

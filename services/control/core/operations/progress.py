@@ -11,11 +11,11 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from services.control.core.forecasts import StreamMove
-from services.control.core.movements import SKEW_MS, Movement
-from services.control.core.observed import StreamState
-from services.control.core.operations import Operation
-from services.control.core.rows import StreamRow
+from services.control.core.events.movements import SKEW_MS, Movement
+from services.control.core.operations.forecasts import StreamMove
+from services.control.core.operations.operation import Operation
+from services.control.core.report.observed import StreamState
+from services.control.core.report.rows import StreamRow
 
 
 class MoveProgress(msgspec.Struct, frozen=True, kw_only=True):

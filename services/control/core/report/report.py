@@ -13,11 +13,11 @@ from typing import TypeVar
 
 import msgspec
 
-from services.control.core.burrow import Sample
-from services.control.core.groups import aliases_of
-from services.control.core.lag_history import UNKNOWN, Trend
-from services.control.core.observed import Group, MemberStatus, Observed, StreamState, StreamStatus
-from services.control.core.rows import (
+from services.control.core.groups.following import aliases_of
+from services.control.core.report.burrow import Sample
+from services.control.core.report.lag_history import UNKNOWN, Trend
+from services.control.core.report.observed import Group, MemberStatus, Observed, StreamState, StreamStatus
+from services.control.core.report.rows import (
     CountsRow,
     GroupRow,
     MemberRow,

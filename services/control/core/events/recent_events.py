@@ -10,7 +10,7 @@ import itertools
 from collections import deque
 from dataclasses import dataclass
 
-from services.control.core.ownership_history import OwnershipHistory
+from services.control.core.events.ownership_history import OwnershipHistory
 from shared.errors import InvalidInput
 from shared.model.events import Event, encode_event, parse_event
 

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from services.control.core.observed import StreamState
+from services.control.core.report.observed import StreamState
 from shared.model.fragments import FragmentRejected, parse_fragment, parse_marker, time_of
 from shared.model.open_sessions import SHOWN, OpenSessionRow, Unreadable
 from shared.model.sessions import Reason

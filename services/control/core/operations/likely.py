@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from services.control.core.movements import Movement, by_cause, counts_of, handed_over
+from services.control.core.events.movements import Movement, by_cause, counts_of, handed_over
 
 
 class Likely(msgspec.Struct, frozen=True, kw_only=True):

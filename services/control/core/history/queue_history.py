@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from services.control.core.hour import STEP_MS, Column, Hour, Number, decode_sample, slot_of
+from services.control.core.history.hour import STEP_MS, Column, Hour, Number, decode_sample, slot_of
 from services.control.core.queues import QueueRow
 from shared.errors import InvalidInput
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from services.control.core.burrow import Sample, Status, Window
+from services.control.core.report.burrow import Sample, Status, Window
 
 MOST_OLDER = 64
 """Older samples of one stream. They stand apart by a share of the time that they span, so a lag of hours is

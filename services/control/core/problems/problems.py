@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta
 
-from services.control.core import problem_texts as texts
-from services.control.core.freshness import FreshnessRow
-from services.control.core.last_runs import LastAudit
-from services.control.core.lookup import HotKey
+from services.control.core.found import HotKey
+from services.control.core.lake.freshness import FreshnessRow
+from services.control.core.problems import texts
 from services.control.core.queues import QueueRow
-from services.control.core.rows import MemberRow, ProducerRow, StreamRow
-from services.control.core.runs import Run
+from services.control.core.report.rows import MemberRow, ProducerRow, StreamRow
+from services.control.core.runs.last_runs import LastAudit
+from services.control.core.runs.run import Run
 
 Severity = Literal["bad", "warn"]
 Kind = Literal[

@@ -20,8 +20,8 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from services.control.core.jobs import Job, ParametersInvalid, parse_parameters
-from services.control.core.runs import Run, ScheduledFor
+from services.control.core.runs.jobs import Job, ParametersInvalid, parse_parameters
+from services.control.core.runs.run import Run, ScheduledFor
 from shared.errors import InvalidInput
 from shared.model.names import DEFAULT_GROUP, is_group_name
 
@@ -122,7 +122,7 @@ def read_step(text: str) -> tuple[str, dict[str, object]]:
 def parse_schedules(text: str, jobs: Mapping[str, Job]) -> tuple[Schedule, ...]:
     """The schedules in the text; none in "". Raises SchedulesInvalid, which lists every fault.
 
-    >>> from services.control.core.jobs import JOBS
+    >>> from services.control.core.runs.jobs import JOBS
     >>> [one.every_s for one in parse_schedules("lake every 15m; audit every 6h", JOBS)]
     [900, 21600]
     """

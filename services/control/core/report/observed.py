@@ -12,8 +12,8 @@ from typing import Literal
 
 import msgspec
 
-from services.control.core.ownership_history import OwnershipHistory
-from services.control.core.producer_rates import ProducerRate
+from services.control.core.events.ownership_history import OwnershipHistory
+from services.control.core.report.producer_rates import ProducerRate
 from shared.model.cluster import ProducerNode, View
 from shared.model.group import GroupSettings
 from shared.model.head import Head
