@@ -49,9 +49,9 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
     from bench.simulated_lookup import SimulatedOwners, SimulatedRecords, write_lake
     from bench.simulated_members import polled
     from bench.simulated_runs import SimulatedRunner
-    from services.control.adapters.http_members import HttpMembers
-    from services.control.adapters.kept_connections import KeptConnections
-    from services.control.adapters.zookeeper_operations import ZooKeeperOperations
+    from services.control.adapters.processes.kept_connections import KeptConnections
+    from services.control.adapters.processes.statuses import HttpMembers
+    from services.control.adapters.znodes.operations import ZooKeeperOperations
     from services.control.core.runs.schedules import Schedule
     from services.control.http.console.routes import wall_ms
     from services.control.live.actions import Actions

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from services.control.adapters.http_members import HttpMembers
+from services.control.adapters.processes.statuses import HttpMembers
 from services.control.core.report.observed import Answers
 from shared.model.cluster import MemberNode
 

@@ -10,28 +10,28 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from services.control.adapters.http_client import HttpClient, http_client
-from services.control.adapters.http_drain import HttpDrain
-from services.control.adapters.http_members import HttpMembers
-from services.control.adapters.http_owners import HttpOwners
-from services.control.adapters.http_producers import HttpProducers
-from services.control.adapters.http_queues import HttpQueues
-from services.control.adapters.kafka_events import KafkaEvents
-from services.control.adapters.kafka_history import KafkaHistory
-from services.control.adapters.kafka_offsets import KafkaOffsets
-from services.control.adapters.kafka_records import KafkaRecords
-from services.control.adapters.kafka_rewinds import KafkaRewinds
-from services.control.adapters.kafka_sessions import KafkaSessions
-from services.control.adapters.kept_connections import KeptConnections
-from services.control.adapters.run_store import RunStore
-from services.control.adapters.signed_requests import SignedRequests
-from services.control.adapters.spark_place import SparkPlace
-from services.control.adapters.spark_runner import SparkRunner
-from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
-from services.control.adapters.zookeeper_groups import ZooKeeperGroups
-from services.control.adapters.zookeeper_operations import ZooKeeperOperations
-from services.control.adapters.zookeeper_pause import ZooKeeperPause
-from services.control.adapters.zookeeper_pins import ZooKeeperPins
+from services.control.adapters.processes.client import HttpClient, http_client
+from services.control.adapters.processes.drain import HttpDrain
+from services.control.adapters.processes.kept_connections import KeptConnections
+from services.control.adapters.processes.owners import HttpOwners
+from services.control.adapters.processes.producers import HttpProducers
+from services.control.adapters.processes.queues import HttpQueues
+from services.control.adapters.processes.signed_requests import SignedRequests
+from services.control.adapters.processes.statuses import HttpMembers
+from services.control.adapters.runs.place import SparkPlace
+from services.control.adapters.runs.runner import SparkRunner
+from services.control.adapters.runs.store import RunStore
+from services.control.adapters.topics.events import KafkaEvents
+from services.control.adapters.topics.history import KafkaHistory
+from services.control.adapters.topics.offsets import KafkaOffsets
+from services.control.adapters.topics.records import KafkaRecords
+from services.control.adapters.topics.rewinds import KafkaRewinds
+from services.control.adapters.topics.sessions import KafkaSessions
+from services.control.adapters.znodes.cluster import ZooKeeperCluster
+from services.control.adapters.znodes.groups import ZooKeeperGroups
+from services.control.adapters.znodes.operations import ZooKeeperOperations
+from services.control.adapters.znodes.pause import ZooKeeperPause
+from services.control.adapters.znodes.pins import ZooKeeperPins
 from services.control.core.runs.jobs import JOBS
 from services.control.core.runs.schedules import Retry, groups_with, parse_schedules
 from services.control.http.app import Parts

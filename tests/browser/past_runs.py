@@ -16,8 +16,8 @@ import msgspec
 
 from bench.simulated_runs import AUDIT, LAKE, report
 from cli.stack.leash import on_leash
-from services.control.adapters.process_group import born_of
-from services.control.adapters.run_store import RunStore
+from services.control.adapters.runs.process_group import born_of
+from services.control.adapters.runs.store import RunStore
 from services.control.core.runs.run import Progress, Run, RunError, RunState, ScheduledFor
 from shared.model.names import DEFAULT_GROUP
 

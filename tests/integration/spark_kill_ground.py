@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import httpx
 
-from services.control.adapters.run_store import RunStore
+from services.control.adapters.runs.store import RunStore
 from services.control.core.runs.run import Run
 from services.control.spark.reports.report import TABLES
 from services.control.spark.request import ClusterOptions

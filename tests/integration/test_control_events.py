@@ -14,8 +14,8 @@ from fastapi import FastAPI
 
 from cli.http.client import connect
 from cli.http.sse import ServerSentEvent
-from services.control.adapters import kafka_events
-from services.control.adapters.kafka_events import KafkaEvents
+from services.control.adapters.topics import events as kafka_events
+from services.control.adapters.topics.events import KafkaEvents
 from services.control.core.events.recent_events import EventFilter
 from services.control.http.api.events import events_routes
 from services.control.live.feed import EventFeed

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 from aiokafka import AIOKafkaProducer
 
-from services.control.adapters.kafka_history import KafkaHistory
+from services.control.adapters.topics.history import KafkaHistory
 from services.control.core.history.group_history import parse_sample
 from services.control.live.history import History
 from shared.kafka.admin.topics import ensure_topics, history_topic

@@ -14,7 +14,7 @@ from aiokafka.admin import NewTopic
 from deltalake import DeltaTable
 from prometheus_client import CollectorRegistry
 
-from services.control.adapters.kafka_sessions import KafkaSessions
+from services.control.adapters.topics.sessions import KafkaSessions
 from services.control.live.feed import EventFeed
 from services.control.live.freshness import Freshness
 from services.control.live.metrics import registry_for

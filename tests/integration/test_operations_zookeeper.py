@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from services.control.adapters.zookeeper_operations import ZooKeeperOperations
-from services.control.adapters.zookeeper_pause import ZooKeeperPause
+from services.control.adapters.znodes.operations import ZooKeeperOperations
+from services.control.adapters.znodes.pause import ZooKeeperPause
 from services.control.core.operations.forecasts import StreamMove
 from services.control.core.operations.operation import Operation, OperationNode, cancelled, failed
 from shared.model.cluster import PauseNode

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from cli.stack.jars import fetch_jars
 from cli.stack.spark_command import spark_group
-from services.control.adapters import spark_progress
+from services.control.adapters.runs import progress as spark_progress
 from services.control.core.runs.run import Run
 from services.control.settings import ControlSettings
 from services.control.wiring import cluster_for

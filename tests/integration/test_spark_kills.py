@@ -29,7 +29,7 @@ import pytest
 from deltalake import DeltaTable
 
 from cli.stack.jars import fetch_jars
-from services.control.adapters import spark_progress
+from services.control.adapters.runs import progress as spark_progress
 from shared.model.names import DEFAULT_GROUP, Names
 from shared.zookeeper.connection import ZooKeeper
 from tests.e2e.fleet import new_seed

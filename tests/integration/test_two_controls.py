@@ -15,9 +15,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from services.control.adapters.run_store import RunStore
-from services.control.adapters.spark_place import SparkPlace
-from services.control.adapters.spark_runner import SparkRunner
+from services.control.adapters.runs.place import SparkPlace
+from services.control.adapters.runs.runner import SparkRunner
+from services.control.adapters.runs.store import RunStore
 from services.control.core.runs.run import Run, Submission
 from services.control.core.runs.schedules import Retry, Schedule, ScheduleRow
 from services.control.live.actions import Actions

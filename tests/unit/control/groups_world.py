@@ -10,9 +10,9 @@ import httpx
 import msgspec
 from fastapi import FastAPI
 
-from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
-from services.control.adapters.zookeeper_groups import ZooKeeperGroups
-from services.control.adapters.zookeeper_operations import ZooKeeperOperations
+from services.control.adapters.znodes.cluster import ZooKeeperCluster
+from services.control.adapters.znodes.groups import ZooKeeperGroups
+from services.control.adapters.znodes.operations import ZooKeeperOperations
 from services.control.core.groups.rewinds import StreamFacts
 from services.control.http.api.groups import groups_routes
 from services.control.http.api.operations import operations_routes

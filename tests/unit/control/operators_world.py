@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from services.control.adapters.zookeeper_operations import ZooKeeperOperations
+from services.control.adapters.znodes.operations import ZooKeeperOperations
 from services.control.core.events.movements import Movement
 from services.control.core.report.observed import (
     Answers,

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from services.control.adapters.http_members import HttpMembers
+from services.control.adapters.processes.statuses import HttpMembers
 from shared.model.cluster import MemberNode
 
 NODES = {("default", name): MemberNode(address=f"http://{name}:1") for name in ("m0", "m1")}

@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from services.control.adapters import kafka_events, kafka_offsets
-from services.control.adapters.kafka_events import KafkaEvents
-from services.control.adapters.kafka_offsets import READS_PER_FIRST, KafkaOffsets
+from services.control.adapters.topics import events as kafka_events
+from services.control.adapters.topics import offsets as kafka_offsets
+from services.control.adapters.topics.events import KafkaEvents
+from services.control.adapters.topics.offsets import READS_PER_FIRST, KafkaOffsets
 from services.control.core.events.recent_events import EventFilter
 from services.control.live.feed import EventFeed
 from shared.errors import KafkaUnavailable

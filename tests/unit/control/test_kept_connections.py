@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Iterable
 import pytest
 import uvloop
 
-from services.control.adapters import kept_connections
-from services.control.adapters.kept_connections import KeptConnections
+from services.control.adapters.processes import kept_connections
+from services.control.adapters.processes.kept_connections import KeptConnections
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 CLOSES = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"

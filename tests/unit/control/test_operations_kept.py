@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.control.adapters.zookeeper_operations import ZooKeeperOperations
+from services.control.adapters.znodes.operations import ZooKeeperOperations
 from services.control.core.operations.forecasts import StreamMove
 from services.control.core.operations.operation import KEPT_MS, MAX_NODE_BYTES, Operation, OperationNode
 from shared.errors import ZooKeeperUnavailable

@@ -14,7 +14,7 @@ import httpx
 import msgspec
 import pytest
 
-from services.control.adapters.http_queues import HttpQueues
+from services.control.adapters.processes.queues import HttpQueues
 from services.control.core.causes import KeyReused, cause_of
 from services.control.core.history.hour import SLOTS, STEP_MS
 from services.control.core.history.queue_history import (

@@ -16,10 +16,10 @@ import httpx
 import msgspec
 import pytest
 
-from services.control.adapters.process_group import ProcessGroup, born_of
-from services.control.adapters.run_store import LOG_PART, RunsInUse, RunStore
-from services.control.adapters.spark_place import SparkPlace
-from services.control.adapters.spark_runner import SparkRunner
+from services.control.adapters.runs.place import SparkPlace
+from services.control.adapters.runs.process_group import ProcessGroup, born_of
+from services.control.adapters.runs.runner import SparkRunner
+from services.control.adapters.runs.store import LOG_PART, RunsInUse, RunStore
 from services.control.core.causes import NOBODY, cause_of
 from services.control.core.runs.run import ENDED, JobAlreadyRunning, Progress, Run, Submission, UnknownRun
 from services.control.spark.request import read_request

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from services.control.adapters.process_group import born_of
-from services.control.adapters.spark_drivers import SparkDrivers
-from services.control.adapters.spark_runner import SparkRunner
+from services.control.adapters.runs.drivers import SparkDrivers
+from services.control.adapters.runs.process_group import born_of
+from services.control.adapters.runs.runner import SparkRunner
 from services.control.core.runs.run import ENDED, TAKE_OVER_MS, Run
 from services.control.spark.driver.folder import DriverFolder
 from tests.unit.control.test_runner import Bench, poll

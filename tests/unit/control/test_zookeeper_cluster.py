@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from services.control.adapters.zookeeper_cluster import RESYNC_S, ZooKeeperCluster
+from services.control.adapters.znodes.cluster import RESYNC_S, ZooKeeperCluster
 from shared.errors import ZooKeeperUnavailable
 from shared.model.cluster import UNREADABLE_CLAIM, ClaimNode, MemberNode, ProducerNode, StreamNode
 from shared.model.group import GroupSettings

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from services.control.adapters.signed_requests import Recipient, SignedRequests
+from services.control.adapters.processes.signed_requests import Recipient, SignedRequests
 from shared.errors import PeerUnavailable
 from shared.model.open_sessions import HeldKey, HeldStream
 

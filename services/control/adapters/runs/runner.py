@@ -21,11 +21,11 @@ from typing import Any
 import httpx
 import msgspec
 
-from services.control.adapters.process_group import ProcessGroup
-from services.control.adapters.run_store import RunStore
-from services.control.adapters.spark_drivers import SparkDrivers
-from services.control.adapters.spark_place import SparkPlace
-from services.control.adapters.spark_progress import read_progress
+from services.control.adapters.runs.drivers import SparkDrivers
+from services.control.adapters.runs.place import SparkPlace
+from services.control.adapters.runs.process_group import ProcessGroup
+from services.control.adapters.runs.progress import read_progress
+from services.control.adapters.runs.store import RunStore
 from services.control.core.runs.run import (
     DriverState,
     JobAlreadyRunning,

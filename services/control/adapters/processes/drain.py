@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from services.control.adapters.signed_requests import Recipient, SignedRequests
+from services.control.adapters.processes.signed_requests import Recipient, SignedRequests
 from shared.errors import PeerUnavailable
 
 ANSWER_TIMEOUT_S = 5.0

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from services.control.adapters.http_members import answer_of
-from services.control.adapters.kept_connections import Ask
+from services.control.adapters.processes.kept_connections import Ask
+from services.control.adapters.processes.statuses import answer_of
 from services.control.core.report.producer_rates import ProducerCounts
 from shared.model.cluster import ProducerNode
 from shared.together import together

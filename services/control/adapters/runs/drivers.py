@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from services.control.adapters.process_group import ProcessGroup
+from services.control.adapters.runs.process_group import ProcessGroup
 from services.control.spark.driver.folder import DRIVERS, DriverFolder
 from shared.together import together
 

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from services.control.adapters.run_store import DriverUp
+from services.control.adapters.runs.store import DriverUp
 from services.control.core.runs.run import Progress
 
 ANSWER_TIMEOUT_S = 1.0

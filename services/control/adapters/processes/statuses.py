@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from services.control.adapters.kept_connections import Ask
+from services.control.adapters.processes.kept_connections import Ask
 from services.control.core.report.observed import Answers, MemberStatus, Plan
 from shared.model.cluster import MemberNode
 from shared.together import together
