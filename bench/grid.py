@@ -23,7 +23,6 @@ from typing import Final
 from aiokafka.admin import AIOKafkaAdminClient
 from rich.console import Console
 from rich.progress import track
-from shared.kafka.record import Record
 
 from bench.curves.clients import DELIVER_S, KEY
 from bench.curves.crew import Crew
@@ -36,6 +35,7 @@ from shared.kafka.admin.catalog import TopicSpec
 from shared.kafka.admin.topics import ensure_topics
 from shared.kafka.connect.cluster import Cluster
 from shared.kafka.read.offsets import LATEST, list_offsets
+from shared.kafka.record import Record
 from shared.kafka.send.sender import Sender
 from tests.kafka_cluster import KafkaCluster
 from tests.servers import KafkaServer, temporary_home

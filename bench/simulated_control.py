@@ -53,7 +53,7 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
     from services.control.adapters.processes.statuses import HttpMembers
     from services.control.adapters.znodes.operations import ZooKeeperOperations
     from services.control.core.runs.schedules import Schedule
-    from services.control.http.console.routes import wall_ms
+    from services.control.http.console.pages.routes import wall_ms
     from services.control.live.actions import Actions
     from services.control.live.effects import Effects
     from services.control.live.garbage import keep_collections_short

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from services.control.core.runs.run import LogPart, Progress, Run, RunError, Submission
-from services.control.http.console.routes import wall_ms
+from services.control.http.console.pages.routes import wall_ms
 from shared.model.names import DEFAULT_GROUP
 from tests.unit.control.test_app import InMemoryRunner
 

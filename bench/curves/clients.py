@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from shared.kafka.record import Record
 
 from bench.curves.plan import Side
 from shared.kafka.connect.cluster import Cluster
 from shared.kafka.read.fetcher import Fetcher
 from shared.kafka.read.reading import Reading
+from shared.kafka.record import Record
 from shared.kafka.send.outcome import Delivery
 from shared.kafka.send.sender import Sender
 

@@ -9,9 +9,8 @@ import csv
 import io
 from collections.abc import Iterable, Mapping
 
-from shared.kafka.record import Partition
-
 from shared.errors import InvalidInput
+from shared.kafka.record import Partition
 
 Offsets = Mapping[str, Mapping[Partition, int]]
 """By Kafka group, the offset of each partition."""

@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shared.kafka.record import Record
-
 from cli.kafka.bounds import Bounds, bounds_of, starts_since
 from cli.kafka.connection import connected
 from shared.errors import KafkaUnavailable
@@ -22,6 +20,7 @@ from shared.kafka.admin.committed import Committed, KafkaGroup
 from shared.kafka.connect.access import Kafka
 from shared.kafka.connect.cluster import Cluster
 from shared.kafka.read.ranges import read_range
+from shared.kafka.record import Record
 from shared.kafka.send.outcome import Delivery
 from shared.kafka.send.sender import Sender
 from shared.model.names import Names

@@ -35,9 +35,9 @@ from services.control.adapters.znodes.pins import ZooKeeperPins
 from services.control.core.runs.jobs import JOBS
 from services.control.core.runs.schedules import Retry, groups_with, parse_schedules
 from services.control.http.app import Parts
-from services.control.http.console.live import LiveHub
-from services.control.http.console.routes import scene_of, wall_ms
-from services.control.http.console.work import WorkLog, work_in
+from services.control.http.console.live.snapshots import LiveHub
+from services.control.http.console.live.work import WorkLog, work_in
+from services.control.http.console.pages.routes import scene_of, wall_ms
 from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
 from services.control.live.effects import Effects

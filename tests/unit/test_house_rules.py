@@ -122,7 +122,6 @@ ONE_IDEA = {
 PILES = {
     "cli/importing",
     "cli/stack",
-    "services/control/http/console",
     "services/control/live",
     "services/control/spark",
 }

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
 import msgspec
-from shared.kafka.record import Partition
 
 from cli.kafka.bounds import Bounds, bounds_of
 from cli.kafka.mirror.copy import copied_topics
@@ -22,6 +21,7 @@ from shared.kafka.admin.committed import KafkaGroup
 from shared.kafka.connect.cluster import Cluster
 from shared.kafka.read.offsets import NONE, list_offsets
 from shared.kafka.read.ranges import read_range
+from shared.kafka.record import Partition
 from shared.model.names import Names
 from shared.together import together
 

@@ -28,16 +28,16 @@ from services.control.http.api.bodies import check_query
 from services.control.http.api.forms import is_own_form
 from services.control.http.api.openapi import complete_document
 from services.control.http.api.pages import BAD_QUERY, MISDIRECTED, REFUSED
-from services.control.http.console.action_pages import ActionPages, action_pages_routes
 from services.control.http.console.assets import Assets
-from services.control.http.console.groups import group_page_routes
-from services.control.http.console.job_pages import JobPages, job_pages_routes
-from services.control.http.console.live import LiveHub
-from services.control.http.console.look_up import look_up_routes
-from services.control.http.console.overview_page import overview_routes
-from services.control.http.console.pages import Pages
-from services.control.http.console.queue_pages import QueuePages, queue_pages_routes
-from services.control.http.console.routes import Console, console_routes
+from services.control.http.console.live.snapshots import LiveHub
+from services.control.http.console.pages.actions import ActionPages, action_pages_routes
+from services.control.http.console.pages.groups import group_page_routes
+from services.control.http.console.pages.jobs import JobPages, job_pages_routes
+from services.control.http.console.pages.look_up import look_up_routes
+from services.control.http.console.pages.overview import overview_routes
+from services.control.http.console.pages.queues import QueuePages, queue_pages_routes
+from services.control.http.console.pages.routes import Console, console_routes
+from services.control.http.console.rendering import Pages
 from services.control.http.prefix import Prefix
 from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView

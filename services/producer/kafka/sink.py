@@ -15,13 +15,12 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from shared.kafka.record import Headers, Partition
-
 from services.producer.core.circuit_breaker import CircuitBreaker
 from services.producer.core.ingest import Portion
 from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
 from shared.kafka.connect.cluster import Cluster
+from shared.kafka.record import Headers, Partition
 from shared.kafka.send.outcome import Delivery, Loss, Outcome
 from shared.kafka.send.sender import Sender
 

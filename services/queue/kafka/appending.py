@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from shared.kafka.record import Partition, Record
-
 from services.queue.core.items import ItemRecord, headers_of
 from services.queue.ports import Unstored
+from shared.kafka.record import Partition, Record
 from shared.kafka.send.outcome import Delivery, Loss
 from shared.kafka.send.sender import Sender
 

@@ -19,8 +19,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from shared.kafka.record import Partition
-
 from services.queue.core.items import ItemRecord, read_record
 from services.queue.core.open_items import Place
 from services.queue.kafka.appending import ItemAppender
@@ -33,6 +31,7 @@ from shared.kafka.connect.cluster import Cluster
 from shared.kafka.read.fetcher import Fetcher
 from shared.kafka.read.offsets import EARLIEST, LATEST, NONE, delete_records, list_offsets
 from shared.kafka.read.ranges import read_range
+from shared.kafka.record import Partition
 from shared.kafka.send.sender import Sender
 from shared.together import together
 

@@ -18,9 +18,9 @@ from services.control.core.runs.schedules import Retry, Schedule
 from services.control.http.api.access.access import Access
 from services.control.http.api.bodies import MAX_BODY_BYTES
 from services.control.http.app import Parts, create_app
-from services.control.http.console.live import LiveHub
-from services.control.http.console.routes import scene_of
-from services.control.http.console.work import WorkLog, work_in
+from services.control.http.console.live.snapshots import LiveHub
+from services.control.http.console.live.work import WorkLog, work_in
+from services.control.http.console.pages.routes import scene_of
 from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed

@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import pytest
-from shared.kafka.record import Record
 
 from shared.errors import KafkaUnavailable
 from shared.kafka.connect.cluster import Cluster
+from shared.kafka.record import Record
 from shared.kafka.send.departures import COHORT_BYTES
 from shared.kafka.send.outcome import Delivery, Loss
 from shared.kafka.send.pace import SLOW_ROUND_S

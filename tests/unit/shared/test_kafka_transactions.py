@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 
 import pytest
-from shared.kafka.record import Record
 
 from shared.errors import KafkaUnavailable
 from shared.kafka.connect.cluster import Cluster
+from shared.kafka.record import Record
 from shared.kafka.send.transactional import (
     BATCH_BYTES,
     TAKEN_AT_ONCE,

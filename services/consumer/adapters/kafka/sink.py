@@ -14,8 +14,6 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-from shared.kafka.record import Record as WireRecord
-
 from services.consumer.adapters.kafka.checkpoints import KafkaCheckpoints
 from services.consumer.adapters.kafka.clients import SharedClients
 from services.consumer.core.commits.checkpoint import (
@@ -30,6 +28,7 @@ from services.consumer.ports import Fenced
 from services.consumer.stream.slices import in_slices
 from shared.errors import KafkaUnavailable
 from shared.kafka.read.offsets import delete_records
+from shared.kafka.record import Record as WireRecord
 from shared.kafka.send.transactional import GroupOffset, ProducerFenced, TransactionalWriter
 from shared.model.fragments import encode_marker
 from shared.model.group import GroupSettings

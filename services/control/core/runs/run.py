@@ -1,7 +1,7 @@
 """The life of a run: starting → running → succeeded, failed or cancelled.
 
 Pure. `decide` is the whole state machine: from the record, the files in the run's folder, whether the
-driver is alive, and the time, it returns the next step. `adapters/spark_runner.py` looks and acts.
+driver is alive, and the time, it returns the next step. `adapters/runs/runner.py` looks and acts.
 
     starting ── driver.json ──► running ── result.json ──► succeeded
         │                          │ ├──── error.json, death, time-out ──► failed

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from services.control.core.report.observed import Rates
 from services.control.core.report.rows import CountsRow, MemberRow, PlanRow, StreamRow
-from services.control.http.console.scene import Scene
+from services.control.http.console.shown.scene import Scene
 
 MEMBERS = ("m0", "m1", "m2")
 

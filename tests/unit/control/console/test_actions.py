@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from services.control.core.operations.forecasts import StreamMove
 from services.control.core.report.report import report_on
 from services.control.http.api.access.caller import Role
-from services.control.http.console.actions import curl, shares_of
-from services.control.http.console.scene import Scene
+from services.control.http.console.shown.actions import curl, shares_of
+from services.control.http.console.shown.scene import Scene
 from shared.model.cluster import MemberNode
 from shared.model.names import DEFAULT_GROUP
 from tests.unit.control.console.operations_desk import DRAIN, OperationsDesk, desk_with

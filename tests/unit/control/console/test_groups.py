@@ -10,7 +10,7 @@ import pytest
 
 from services.control.core.report.observed import Group
 from services.control.core.report.rows import GroupRow
-from services.control.http.console.groups import in_order_of_following
+from services.control.http.console.pages.groups import in_order_of_following
 from shared.model.cluster import View
 from shared.model.group import GroupSettings
 from shared.model.routing import initial_table

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.control.core.runs.run import Progress, RunError
-from services.control.http.console.jobs import every, progress_words, share_of
+from services.control.http.console.shown.jobs import every, progress_words, share_of
 from tests.unit.control.console.browser import page_at, posted
 from tests.unit.control.console.runs_desk import DIFFERS, EVIL, EXACT, RunsDesk, a_run, runs_desk
 

@@ -21,8 +21,7 @@ from services.control.core.events.movements import (
 )
 from services.control.core.events.recent_events import EventFilter, RecentEvents, StoredEvent
 from services.control.core.operations.likely import Likely, likely
-from services.control.http.console.overview import moved_words
-from services.control.http.console.pauses import (
+from services.control.http.console.drawing.pauses import (
     BOTTOM,
     LABEL,
     LEFT,
@@ -34,6 +33,7 @@ from services.control.http.console.pauses import (
     pause_chart,
     time_labels,
 )
+from services.control.http.console.shown.overview import moved_words
 from shared.model.events import Event, encode_event
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import httpx
 import pytest
 
-from services.control.http.console.routes import PAGE
+from services.control.http.console.pages.routes import PAGE
 from services.control.live.feed import EventFeed
 from shared.model.events import Event, Kind, encode_event
 from tests.unit.control.console.browser import Page, browser_of, page_at

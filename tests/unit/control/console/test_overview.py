@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from services.control.core.history.group_history import GroupHistory, StreamHistory
 from services.control.core.report.producer_rates import ProducerCounts
-from services.control.http.console.log_drawing import PAST, log_drawing
-from services.control.http.console.overview import group_tiles, stream_tiles
-from services.control.http.console.scene import facts
+from services.control.http.console.drawing.log import PAST, log_drawing
+from services.control.http.console.shown.overview import group_tiles, stream_tiles
+from services.control.http.console.shown.scene import facts
 from services.control.live.feed import EventFeed
 from shared.model.cluster import PauseNode
 from tests.unit.control.console.browser import Page, browser_of, page_at

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from bench.simulated_cluster import SimulatedCluster
 from bench.simulated_control import view_on
 from services.control.http.console.assets import FOLDER, Assets
-from services.control.http.console.beads import bead_of, scale_of
-from services.control.http.console.ownership import BLOCKS, LEAST_LINES, has_wires, ownership_map
-from services.control.http.console.pages import HEADERS
-from services.control.http.console.scene import owned_sentence
+from services.control.http.console.drawing.beads import bead_of, scale_of
+from services.control.http.console.rendering import HEADERS
+from services.control.http.console.shown.ownership import BLOCKS, LEAST_LINES, has_wires, ownership_map
+from services.control.http.console.shown.scene import owned_sentence
 from services.control.live.feed import EventFeed
 from tests.unit.control.console.scenes import MEMBERS, member_row, scene_with, stream_row
 from tests.unit.control.sources import Sources, small_baton

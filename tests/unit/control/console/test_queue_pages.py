@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from services.control.core.history.hour import SLOTS, STEP_MS
 from services.control.core.history.queue_history import QueueHistory
 from services.control.core.queues import QueueRow, QueueSettings
-from services.control.http.console.live import Painter
-from services.control.http.console.queues import (
+from services.control.http.console.live.snapshots import Painter
+from services.control.http.console.shown.queues import (
     SPARK_HEIGHT,
     SPARK_WIDTH,
     queue_cells,

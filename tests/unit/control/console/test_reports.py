@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.control.http.console.plots import BOTTOM, LEFT, RIGHT, SLOTS, TOP, Scale
-from services.control.http.console.reports import report_page
+from services.control.http.console.drawing.plots import BOTTOM, LEFT, RIGHT, SLOTS, TOP, Scale
+from services.control.http.console.shown.reports import report_page
 from tests.unit.control.console.browser import page_at
 from tests.unit.control.console.runs_desk import EVIL, RunsDesk, runs_desk
 

@@ -9,12 +9,7 @@ import msgspec
 import pytest
 
 from services.control.core.events.ownership_history import OwnerRow
-from services.control.http.console.sessions import (
-    fragment_lines,
-    life_line,
-    moved_words,
-    moves_of,
-)
+from services.control.http.console.shown.sessions import fragment_lines, life_line, moved_words, moves_of
 from shared.model.open_sessions import MOST_FRAGMENTS
 from tests.tables import session, write_sessions
 from tests.unit.control.looked_up import NOON, open_session

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.control.http.console.verdict import findings_of, result_words, verdict_of
+from services.control.http.console.shown.verdict import findings_of, result_words, verdict_of
 from tests.unit.control.console.runs_desk import DIFFERS, EXACT, a_run
 
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.control.core.runs.run import Progress, Run
-from services.control.http.console.live import LiveHub
-from services.control.http.console.routes import scene_of
-from services.control.http.console.work import NEWEST, Kind, Work, WorkLog, work_in
+from services.control.http.console.live.snapshots import LiveHub
+from services.control.http.console.live.work import NEWEST, Kind, Work, WorkLog, work_in
+from services.control.http.console.pages.routes import scene_of
 from services.control.live.feed import EventFeed
 from services.control.live.problems import Problems
 from shared.errors import ZooKeeperUnavailable

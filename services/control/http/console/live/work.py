@@ -9,7 +9,7 @@ import msgspec
 
 from services.control.core.operations.operation import Operation
 from services.control.core.runs.run import RunSummary
-from services.control.http.console.jobs import progress_words, share_of
+from services.control.http.console.shown.jobs import progress_words, share_of
 from shared.errors import Unavailable
 
 NEWEST: Final = 20

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
-from services.control.http.console.plots import Bar, Row, Scale, Slots, label, start_ms, y_of
+from services.control.http.console.drawing.plots import Bar, Row, Scale, Slots, label, start_ms, y_of
 from services.control.http.console.words import count, plural, span
 
 Period = Literal["hour", "day", "week"]

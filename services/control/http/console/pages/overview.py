@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from services.control.core.events.movements import by_cause, counts_of, handed_over
-from services.control.http.console.jobs import job_lines
-from services.control.http.console.overview import audit_word, group_tiles, moved_words
-from services.control.http.console.ownership import ownership_map
-from services.control.http.console.routes import LATEST, Console, Group
+from services.control.http.console.pages.routes import LATEST, Console, Group
+from services.control.http.console.shown.jobs import job_lines
+from services.control.http.console.shown.overview import audit_word, group_tiles, moved_words
+from services.control.http.console.shown.ownership import ownership_map
 from services.control.live.cluster_view import ClusterView
 from services.control.ports import JobRunner
 from shared.model.names import DEFAULT_GROUP

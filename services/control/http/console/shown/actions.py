@@ -11,7 +11,7 @@ import msgspec
 
 from services.control.core.operations.forecasts import Forecast, StreamMove
 from services.control.core.operations.wishes import Wish
-from services.control.http.console.scene import Scene
+from services.control.http.console.shown.scene import Scene
 from services.control.http.console.words import plural, size, span
 from shared.model.names import DEFAULT_GROUP
 

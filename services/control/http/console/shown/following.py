@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from services.control.core.operations.forecasts import StreamMove
 from services.control.core.operations.operation import Operation
 from services.control.core.operations.progress import MoveProgress, OperationDetail
-from services.control.http.console.actions import title_of
-from services.control.http.console.pauses import pause_width
+from services.control.http.console.drawing.pauses import pause_width
+from services.control.http.console.shown.actions import title_of
 from services.control.http.console.words import plural
 
 

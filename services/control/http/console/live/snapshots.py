@@ -17,11 +17,11 @@ import msgspec
 
 from services.control.core.events.recent_events import EventFilter
 from services.control.core.report.rows import StreamRow
-from services.control.http.console.beads import Bead, Colour, Scale, bead_of, scale_of
-from services.control.http.console.queues import queue_cells
-from services.control.http.console.scene import Scene, facts, member_cells, stream_cells
+from services.control.http.console.drawing.beads import Bead, Colour, Scale, bead_of, scale_of
+from services.control.http.console.live.work import Kind, WorkLog
+from services.control.http.console.shown.queues import queue_cells
+from services.control.http.console.shown.scene import Scene, facts, member_cells, stream_cells
 from services.control.http.console.words import digest_of
-from services.control.http.console.work import Kind, WorkLog
 from services.control.live.feed import RECONNECT_MS, EventFeed
 from services.control.live.seats import Seats
 from shared.errors import BatonError, Unavailable

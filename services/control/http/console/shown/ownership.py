@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from services.control.core.report.rows import MemberRow
-from services.control.http.console.beads import Bead, Colour, Scale, bead_of, scale_of
-from services.control.http.console.scene import Scene, member_cells
+from services.control.http.console.drawing.beads import Bead, Colour, Scale, bead_of, scale_of
+from services.control.http.console.shown.scene import Scene, member_cells
 
 MOST_WIRES = 96
 """Streams that fit side by side as wires; more are drawn as beads pushed together."""

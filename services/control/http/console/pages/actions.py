@@ -15,12 +15,12 @@ from services.control.core.operations.wishes import Wish
 from services.control.http.api.access.caller import caller_of
 from services.control.http.api.operations import OperationRequest, wish_of
 from services.control.http.api.pages import MAX_REASON
-from services.control.http.console.actions import curl, dry_run, title_of
-from services.control.http.console.following import following
-from services.control.http.console.forms import led_to, read_form, refused
-from services.control.http.console.ownership import ownership_map
-from services.control.http.console.routes import Console, Group
-from services.control.http.console.work import drawn_of
+from services.control.http.console.live.work import drawn_of
+from services.control.http.console.pages.forms import led_to, read_form, refused
+from services.control.http.console.pages.routes import Console, Group
+from services.control.http.console.shown.actions import curl, dry_run, title_of
+from services.control.http.console.shown.following import following
+from services.control.http.console.shown.ownership import ownership_map
 from services.control.live.operations import Operations
 from shared.errors import BatonError
 from shared.model.names import DEFAULT_GROUP

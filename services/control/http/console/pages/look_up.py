@@ -7,10 +7,10 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
-from services.control.http.console.pages import reason_of
-from services.control.http.console.routes import Console, Group
-from services.control.http.console.scene import Scene
-from services.control.http.console.sessions import (
+from services.control.http.console.pages.routes import Console, Group
+from services.control.http.console.rendering import reason_of
+from services.control.http.console.shown.scene import Scene
+from services.control.http.console.shown.sessions import (
     ENDED_BY,
     finished_sentence,
     fragment_lines,

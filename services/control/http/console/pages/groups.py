@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 
 from services.control.core.groups.following import CurrentGroup, CurrentRow
 from services.control.core.report.rows import GroupRow
-from services.control.http.console.routes import Console, Group
+from services.control.http.console.pages.routes import Console, Group
 from services.control.live.cluster_view import UnknownGroup
 from services.control.live.groups import Groups
 from shared.model.names import DEFAULT_GROUP

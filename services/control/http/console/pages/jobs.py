@@ -16,12 +16,19 @@ from services.control.core.runs.run import Run
 from services.control.core.runs.schedules import ScheduleRow
 from services.control.http.api.access.caller import Role, caller_of
 from services.control.http.api.pages import MAX_REASON
-from services.control.http.console.actions import curl, run_calls
-from services.control.http.console.forms import led_to, read_form, refused
-from services.control.http.console.jobs import every, job_lines, run_line
-from services.control.http.console.reports import COLUMNS, PLACES, Period, Place, periods_of, report_page
-from services.control.http.console.routes import Console, Group
-from services.control.http.console.verdict import Verdict, verdict_of
+from services.control.http.console.pages.forms import led_to, read_form, refused
+from services.control.http.console.pages.routes import Console, Group
+from services.control.http.console.shown.actions import curl, run_calls
+from services.control.http.console.shown.jobs import every, job_lines, run_line
+from services.control.http.console.shown.reports import (
+    COLUMNS,
+    PLACES,
+    Period,
+    Place,
+    periods_of,
+    report_page,
+)
+from services.control.http.console.shown.verdict import Verdict, verdict_of
 from services.control.live.actions import Actions
 from services.control.live.run_starts import RunStarts
 from services.control.live.scheduler import Scheduler

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from services.control.core.report.rows import StreamDetail
-from services.control.http.console.log_drawing import LogDrawing, log_drawing
-from services.control.http.console.scene import STREAM_CELLS, behind_of, replay_of, stream_cells
+from services.control.http.console.drawing.log import LogDrawing, log_drawing
+from services.control.http.console.shown.scene import STREAM_CELLS, behind_of, replay_of, stream_cells
 from services.control.http.console.words import clock, count, per_second, size, span
 
 SENTENCES = {

@@ -24,16 +24,16 @@ from services.control.core.report.rows import StreamRow
 from services.control.http.api.access.caller import Role, caller_of
 from services.control.http.api.events import EventStream, last_seen
 from services.control.http.console.assets import Assets, assets_routes
-from services.control.http.console.beads import Colour, legend
-from services.control.http.console.live import LiveHub, shape_of
-from services.control.http.console.overview import stream_tiles
-from services.control.http.console.ownership import ownership_map
-from services.control.http.console.pages import Pages
-from services.control.http.console.pauses import pause_chart, pause_width
-from services.control.http.console.scene import Scene, facts, stream_cells, worst_first
-from services.control.http.console.stream import stream_page
+from services.control.http.console.drawing.beads import Colour, legend
+from services.control.http.console.drawing.pauses import pause_chart, pause_width
+from services.control.http.console.live.snapshots import LiveHub, shape_of
+from services.control.http.console.live.work import Kind
+from services.control.http.console.rendering import Pages
+from services.control.http.console.shown.overview import stream_tiles
+from services.control.http.console.shown.ownership import ownership_map
+from services.control.http.console.shown.scene import Scene, facts, stream_cells, worst_first
+from services.control.http.console.shown.stream import stream_page
 from services.control.http.console.words import clock
-from services.control.http.console.work import Kind
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
 from services.control.live.history import History

@@ -10,7 +10,7 @@ from services.control.core.problems.problems import ProblemRow
 from services.control.core.queues import QueueRow
 from services.control.core.report.report import longest_lag_ms, sum_of
 from services.control.core.report.rows import MemberRow, PlanRow, StreamRow
-from services.control.http.console.queues import queues_drawn, queues_sentence
+from services.control.http.console.shown.queues import queues_drawn, queues_sentence
 from services.control.http.console.words import count, digest_of, listed, per_second, plural, size, span
 
 BAD = frozenset({"STOP", "STALL", "REWIND"})

@@ -9,7 +9,7 @@ from typing import Any, Final
 from services.control.core.runs.jobs import JOBS, Job
 from services.control.core.runs.run import Run, RunSummary
 from services.control.core.runs.schedules import ScheduleRow
-from services.control.http.console.verdict import is_sound, result_words
+from services.control.http.console.shown.verdict import is_sound, result_words
 from services.control.http.console.words import clock, count, plural, span
 
 ResultOf = Callable[[str], Any]

@@ -9,7 +9,7 @@ from fastapi import HTTPException, Request, Response
 from starlette.responses import RedirectResponse
 
 from services.control.http.api.bodies import bounded_body
-from services.control.http.console.pages import HEADERS, Pages, reason_of
+from services.control.http.console.rendering import HEADERS, Pages, reason_of
 from shared.errors import BatonError, Conflict
 from shared.service.http import kind_for, problem_for
 

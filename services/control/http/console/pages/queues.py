@@ -13,11 +13,12 @@ from services.control.core.events.recent_events import EventFilter
 from services.control.core.queues import Act, QueueOutcomeUnknown, QueueRow
 from services.control.http.api.access.caller import Role, caller_of
 from services.control.http.api.pages import MAX_REASON
-from services.control.http.console.actions import Calls, curl
-from services.control.http.console.forms import led_to, read_form, refused
-from services.control.http.console.overview import Tile, range_text
-from services.control.http.console.pages import reason_of
-from services.control.http.console.queues import (
+from services.control.http.console.pages.forms import led_to, read_form, refused
+from services.control.http.console.pages.routes import Console, Group
+from services.control.http.console.rendering import reason_of
+from services.control.http.console.shown.actions import Calls, curl
+from services.control.http.console.shown.overview import Tile, range_text
+from services.control.http.console.shown.queues import (
     DID,
     LetterLine,
     letter_line,
@@ -29,7 +30,6 @@ from services.control.http.console.queues import (
     spark,
     title_of,
 )
-from services.control.http.console.routes import Console, Group
 from services.control.http.console.words import span
 from services.control.live.queue_history import QueueHours
 from services.control.live.queues import Queues
