@@ -25,7 +25,7 @@ import click
 from cli.demo.log import DemoLog, generated_log, real_log
 from cli.demo.report import where_to_look
 from cli.demo.script import CONSUMERS, ENVIRONMENT, AtEnd, run_demo
-from cli.importing.formats import FORMATS
+from cli.importing.parsing.formats import FORMATS
 from cli.stack.local import prepare
 from cli.stack.options import StackOptions
 from cli.stack.state import make_home

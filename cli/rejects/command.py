@@ -16,7 +16,7 @@ from click.core import ParameterSource
 
 from cli.commands.control import print_list
 from cli.http.client import connect
-from cli.importing.lanes import PATIENCE_S, BatchLimits
+from cli.importing.sending.lanes import PATIENCE_S, BatchLimits
 from cli.kafka.rejects import RejectedLog, open_rejected
 from cli.rejects.listing import Listing
 from cli.rejects.replay import Replayed, count, read_open, replay

@@ -8,7 +8,7 @@ from typing import Any
 
 from cli.demo.log import generated_log
 from cli.demo.truth import TruthCheck
-from cli.importing.content import ContentHash
+from cli.importing.reading.content import ContentHash
 from cli.kafka.delivered import open_sessions
 from cli.stack.local import LocalStack
 from shared.model.names import Names

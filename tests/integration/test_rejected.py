@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.importing.lanes import BatchLimits
+from cli.importing.sending.lanes import BatchLimits
 from cli.kafka.rejects import Place, open_rejected
 from cli.main import cli
 from cli.rejects.replay import Replayed, replay

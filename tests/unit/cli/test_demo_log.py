@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cli.demo.log import DemoLog, generated_log, real_log
-from cli.importing.formats import Format
-from cli.importing.rows import Fields
+from cli.importing.parsing.formats import Format
+from cli.importing.parsing.rows import Fields
 from cli.visits.generator import generate
 from shared.errors import BatonError, InvalidInput
 

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from cli.demo.truth import Findings, TruthCheck
-from cli.importing.fragments import encode_fragment, fragment_id, log_digest
-from cli.importing.rows import Row
+from cli.importing.parsing.fragments import encode_fragment, fragment_id, log_digest
+from cli.importing.parsing.rows import Row
 from cli.visits.generator import TrueSession, Visits, generate
 from shared.model.sessions import Session
 

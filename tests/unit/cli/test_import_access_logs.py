@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.importing import grammars
-from cli.importing.formats import USUAL_FIELDS, Format, parser_for
-from cli.importing.rows import ClientFrom, Fields, LineUnreadable, Row
+from cli.importing.parsing import grammars
+from cli.importing.parsing.formats import USUAL_FIELDS, Format, parser_for
+from cli.importing.parsing.rows import ClientFrom, Fields, LineUnreadable, Row
 
 AT = "[10/Nov/2025:10:00:00 +0000]"
 LINE = f'192.0.2.1 - - {AT} "GET /a HTTP/1.1" 200 100 "-" "UA"'

@@ -18,8 +18,8 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.importing.journal import Journal
-from cli.importing.ledger import FILE, Ledger
+from cli.importing.books.journal import Journal
+from cli.importing.books.ledger import FILE, Ledger
 from cli.main import cli
 from cli.terminal.exit_codes import ExitCode
 from shared.errors import Conflict

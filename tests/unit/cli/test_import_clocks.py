@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.importing.clocks import DAY_MS, LIKELY_FROM_MS, MOST_HELD, NEIGHBOURS, ClockWatch, Doubt
+from cli.importing.reading.clocks import DAY_MS, LIKELY_FROM_MS, MOST_HELD, NEIGHBOURS, ClockWatch, Doubt
 
 JUMP_MS = 2_100_000
 NOW_MS = 1_763_000_000_000

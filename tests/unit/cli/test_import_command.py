@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 from cli.http.receipts import MarkerPosition
 from cli.importing.command import import_command
-from cli.importing.delivery import await_delivery
-from cli.importing.lanes import PATIENCE_S
+from cli.importing.sending.lanes import PATIENCE_S
+from cli.importing.sending.waiting import await_delivery
 from cli.terminal.exit_codes import ExitCode
 from shared.errors import Unavailable
 from tests.unit.cli.fake_services import InMemoryProducer, problem, served

@@ -11,10 +11,10 @@ import pytest
 
 from cli.http.client import BatonClient
 from cli.http.requests import NotAllowed, Requests
-from cli.importing.lanes import BatchLimits
-from cli.importing.notes import Notes, Progress
-from cli.importing.pipeline import send_log
-from cli.importing.rows import Fields
+from cli.importing.parsing.rows import Fields
+from cli.importing.reading.notes import Notes, Progress
+from cli.importing.sending.lanes import BatchLimits
+from cli.importing.sending.pipeline import send_log
 from cli.importing.tally import Tally
 from services.producer.app import create_face
 from services.producer.http.access.keys import WriteKeys, parse_keys

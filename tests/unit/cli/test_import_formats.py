@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.importing.formats import Format, parser_for
-from cli.importing.rows import Fields, LineUnreadable, Row
-from cli.importing.times import TimeUnit, TimeUnreadable, time_reader
+from cli.importing.parsing.formats import Format, parser_for
+from cli.importing.parsing.rows import Fields, LineUnreadable, Row
+from cli.importing.parsing.times import TimeUnit, TimeUnreadable, time_reader
 from shared.errors import InvalidInput
 
 COMMON = b'127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /a.gif?x=1 HTTP/1.0" 200 2326'

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cli.http.receipts import Receipt
-from cli.importing.fragments import Outgoing
-from cli.importing.lanes import BatchLimits, Lane
-from cli.importing.notes import Notes, Progress
-from cli.importing.pipeline import send_log
-from cli.importing.rows import Fields
+from cli.importing.parsing.fragments import Outgoing
+from cli.importing.parsing.rows import Fields
+from cli.importing.reading.notes import Notes, Progress
+from cli.importing.sending.lanes import BatchLimits, Lane
+from cli.importing.sending.pipeline import send_log
 from cli.importing.tally import Tally
 from shared.errors import BatonError, Unavailable
 from tests.unit.cli.fake_services import FAULTS, InMemoryProducer, reader_of, without_repeats

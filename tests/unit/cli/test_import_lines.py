@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.importing.lines import MAX_LINE_BYTES, Line, LineReader, open_lines
+from cli.importing.reading.lines import MAX_LINE_BYTES, Line, LineReader, open_lines
 from shared.errors import InvalidInput
 
 if sys.version_info >= (3, 14):

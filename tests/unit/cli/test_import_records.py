@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.http.receipts import Receipt
-from cli.importing.lanes import BatchLimits
-from cli.importing.lines import Line, LineReader
-from cli.importing.notes import Notes, Progress
-from cli.importing.pipeline import send_log
-from cli.importing.rows import Fields
+from cli.importing.parsing.rows import Fields
+from cli.importing.reading.lines import Line, LineReader
+from cli.importing.reading.notes import Notes, Progress
+from cli.importing.sending.lanes import BatchLimits
+from cli.importing.sending.pipeline import send_log
 from cli.importing.tally import Tally
 from shared.model.routing import initial_table
 

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cli.http.receipts import Receipt
-from cli.importing.content import ContentHash
-from cli.importing.journal import Journal
-from cli.importing.lanes import BatchLimits
-from cli.importing.notes import Notes, Progress
-from cli.importing.pipeline import send_log
-from cli.importing.rows import Fields
+from cli.importing.books.journal import Journal
+from cli.importing.parsing.rows import Fields
+from cli.importing.reading.content import ContentHash
+from cli.importing.reading.notes import Notes, Progress
+from cli.importing.sending.lanes import BatchLimits
+from cli.importing.sending.pipeline import send_log
 from cli.importing.tally import Tally
 from shared.errors import Unavailable
 from tests.unit.cli.fake_services import InMemoryProducer, reader_of

@@ -20,7 +20,7 @@ import cli.rejects.command
 import cli.stack.up_command
 from cli.importing.command import interrupted_text
 from cli.importing.options import ImportOptions, Outcome
-from cli.importing.rows import Fields
+from cli.importing.parsing.rows import Fields
 from cli.importing.tally import Tally
 from cli.main import cli as baton_cli
 from cli.main import main

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.importing.lanes import BatchLimits
+from cli.importing.sending.lanes import BatchLimits
 from cli.kafka.rejects import StoredReject
 from cli.rejects.identity import posted_of
 from cli.rejects.listing import Listing

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.importing.lanes import BatchLimits
+from cli.importing.sending.lanes import BatchLimits
 from cli.kafka.rejects import Place
 from cli.rejects.replay import Replayed, count, replay, replay_id, with_id
 from shared.errors import KafkaUnavailable, Unavailable

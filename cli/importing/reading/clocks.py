@@ -2,7 +2,7 @@
 
 Pure. One line far ahead ends everybody's sessions, because it moves event time for all keys of its stream. So
 a record that jumps ahead is held back, with those that follow it, until these show whether the log has moved
-on or only this one line. All other records pass at once. Used by `cli/importing/reading.py`.
+on or only this one line. All other records pass at once. Used by `reading/fragment_reader.py`.
 """
 
 from __future__ import annotations

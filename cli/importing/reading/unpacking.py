@@ -1,6 +1,6 @@
 """Recognizes what a log is packed with by its first bytes: gzip, bzip2, xz or zstd; and text in UTF-16.
 
-Not by the name: logs are rotated and piped under any. Used by `cli/importing/lines.py`.
+Not by the name: logs are rotated and piped under any. Used by `reading/lines.py`.
 """
 
 from __future__ import annotations

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from cli.http.receipts import MarkerPosition
-from cli.importing.journal import Journal
-from cli.importing.ledger import Closed, Ledger, Sent
-from cli.importing.leftovers import RejectedLines
-from cli.importing.lines import LineReader
-from cli.importing.notes import Notes, Progress
-from cli.importing.start import Start, now_text
+from cli.importing.books.journal import Journal
+from cli.importing.books.ledger import Closed, Ledger, Sent
+from cli.importing.books.leftovers import RejectedLines
+from cli.importing.books.start import Start, now_text
+from cli.importing.reading.lines import LineReader
+from cli.importing.reading.notes import Notes, Progress
 
 
 class Booking:

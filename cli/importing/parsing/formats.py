@@ -1,7 +1,7 @@
 """Parses the records of a log, format by format.
 
 One parser per format, chosen by `parser_for`. It is fed the records in order (in all formats but CSV a record
-is a line, see `cli/importing/records.py`) and keeps only the header. Pure. Text is UTF-8; a line that is not
+is a line, see `reading/records.py`) and keeps only the header. Pure. Text is UTF-8; a line that is not
 is read as Latin-1, like old web logs. NDJSON must be UTF-8, because JSON is.
 """
 
@@ -15,8 +15,8 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from cli.importing.grammars import Grammar, access_log, alb, haproxy
-from cli.importing.rows import Fields, LineUnreadable, Row, RowReader
+from cli.importing.parsing.grammars import Grammar, access_log, alb, haproxy
+from cli.importing.parsing.rows import Fields, LineUnreadable, Row, RowReader
 from shared.errors import InvalidInput
 
 Format = Literal["access-log", "access-log-vhost", "haproxy", "alb", "w3c", "tsv", "csv", "ndjson"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from cli.importing.notes import Progress
+from cli.importing.reading.notes import Progress
 from shared.errors import BatonError, Conflict
 
 

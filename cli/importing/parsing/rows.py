@@ -1,7 +1,7 @@
 """Makes a row of a line's fields: the key, the event time, and whether the line ends its session.
 
 Pure. A key that only stands for a missing value would join strangers into one session, so such a line is
-rejected. Used by `cli/importing/formats.py` for every format.
+rejected. Used by `parsing/formats.py` for every format.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from cli.importing.times import TimeUnit, TimeUnreadable, time_reader
+from cli.importing.parsing.times import TimeUnit, TimeUnreadable, time_reader
 from shared.errors import InvalidInput
 
 ClientFrom = Literal["host", "forwarded", "tail"]

@@ -1,7 +1,7 @@
 """Keeps the lines of a log that were not accepted in a file, so that they can be repaired and imported.
 
 The file has the lines as they were in the log, after the log's header if it has one. Used by
-`cli/importing/notes.py` as its `Rejected`.
+`reading/notes.py` as its `Rejected`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Decides from the ledger how an import begins: anew, where an earlier one ended, at its end, or not at all.
 
-Pure. `cli/importing/start.py` reads the ledger and carries the decision out.
+Pure. `books/start.py` reads the ledger and carries the decision out.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from cli.importing.ledger import Content, PastImport, Reading, Sent
+from cli.importing.books.ledger import PastImport, Reading, Sent
+from cli.importing.reading.content import Content
 from shared.errors import Conflict
 
 AGAIN = "`--again` sends all of it"

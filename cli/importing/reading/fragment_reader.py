@@ -1,7 +1,7 @@
 """Reads a log to the end and makes a fragment of every record that becomes one, in the log's order.
 
 Records that do not become one are noted with their reason, and those that an earlier run has settled are
-skipped. Used by `cli/importing/pipeline.py`.
+skipped. Used by `sending/pipeline.py`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Itera
 from concurrent.futures import Future
 from typing import TypeVar
 
-from cli.importing.clocks import ClockWatch, Doubt
-from cli.importing.formats import Format, parser_for
-from cli.importing.fragments import Outgoing, encode_fragment, fragment_id
-from cli.importing.lanes import MAX_BATCH_BYTES
-from cli.importing.lines import MAX_LINE_BYTES, LineReader
-from cli.importing.notes import Notes
-from cli.importing.records import Record, records_for
-from cli.importing.rows import Fields, LineUnreadable, Row
+from cli.importing.parsing.formats import Format, parser_for
+from cli.importing.parsing.fragments import MAX_BATCH_BYTES, Outgoing, encode_fragment, fragment_id
+from cli.importing.parsing.rows import Fields, LineUnreadable, Row
+from cli.importing.reading.clocks import ClockWatch, Doubt
+from cli.importing.reading.lines import MAX_LINE_BYTES, LineReader
+from cli.importing.reading.notes import Notes
+from cli.importing.reading.records import Record, records_for
 from cli.terminal.output import time_text
 from shared.model.routing import StreamTable
 

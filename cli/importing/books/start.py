@@ -1,6 +1,6 @@
 """Finds in the ledger where an import starts: at the first line, where an earlier import ended, or nowhere.
 
-Reads the log once to recognize it by its content. `cli/importing/plan.py` decides, `cli/importing/booking.py`
+Reads the log once to recognize it by its content. `books/plan.py` decides, `books/booking.py`
 enters what follows.
 """
 
@@ -16,13 +16,13 @@ from pathlib import Path
 import msgspec
 
 from cli.http.receipts import MarkerPosition
-from cli.importing.content import ContentHash
-from cli.importing.journal import Journal
-from cli.importing.ledger import Begun, Ledger, PastImport, Reading
-from cli.importing.lines import LineReader, open_lines
-from cli.importing.notes import Progress
+from cli.importing.books.journal import Journal
+from cli.importing.books.ledger import Begun, Ledger, PastImport, Reading
+from cli.importing.books.plan import AGAIN, Continue, OnlyClose, OnlyWait, Resume, beginning_of, latest_of
 from cli.importing.options import ImportOptions
-from cli.importing.plan import AGAIN, Continue, OnlyClose, OnlyWait, Resume, beginning_of, latest_of
+from cli.importing.reading.content import ContentHash
+from cli.importing.reading.lines import LineReader, open_lines
+from cli.importing.reading.notes import Progress
 from cli.importing.tally import Tally
 from shared.errors import Conflict
 

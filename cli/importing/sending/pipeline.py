@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 
-from cli.importing.clocks import Doubt
-from cli.importing.closing import bounds_of
-from cli.importing.formats import Format
-from cli.importing.fragments import Outgoing, log_digest
-from cli.importing.lanes import BatchLimits, Lane, Post
-from cli.importing.lines import LineReader
-from cli.importing.notes import Notes
-from cli.importing.reading import FragmentReader
-from cli.importing.rows import Fields
+from cli.importing.parsing.formats import Format
+from cli.importing.parsing.fragments import Outgoing, log_digest
+from cli.importing.parsing.rows import Fields
+from cli.importing.reading.clocks import Doubt
+from cli.importing.reading.fragment_reader import FragmentReader
+from cli.importing.reading.lines import LineReader
+from cli.importing.reading.notes import Notes
+from cli.importing.sending.closing import bounds_of
+from cli.importing.sending.lanes import BatchLimits, Lane, Post
 from shared.errors import BatonError, InvalidInput
 from shared.model.fragments import MAX_TIME_MS
 from shared.model.routing import StreamTable

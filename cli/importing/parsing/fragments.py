@@ -12,8 +12,10 @@ import hashlib
 
 import msgspec
 
-from cli.importing.rows import Row
+from cli.importing.parsing.rows import Row
 
+MAX_BATCH_BYTES = 1_000_000
+"""The producer's limit of one request (docs/protocol.md), line ends included: no fragment may have more."""
 PACKED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 
 

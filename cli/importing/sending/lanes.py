@@ -13,13 +13,12 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from cli.http.receipts import Receipt, RequestTooLarge
-from cli.importing.fragments import Outgoing
+from cli.importing.parsing.fragments import MAX_BATCH_BYTES, Outgoing
 from cli.importing.tally import Tally
 from shared.errors import BatonError
 
 MAX_BATCH_FRAGMENTS = 2500
-MAX_BATCH_BYTES = 1_000_000
-"""The producer's limits of one request (docs/protocol.md), line ends included."""
+"""The producer's limit of one request (docs/protocol.md), beside that in bytes."""
 PATIENCE_S = 240.0
 """How long a request is retried: less than the 5 minutes (`repeat_ms`) for which consumers remember ids."""
 

@@ -1,7 +1,7 @@
 """Joins the lines of a log to records: in a CSV, a quoted cell may continue on the next lines.
 
 Pure, and linear: every line is scanned once, joined once, and at most once more taken by itself. In all other
-formats each line is a record. Used by `cli/importing/pipeline.py`, which gives each record to the parser.
+formats each line is a record. Used by `sending/pipeline.py`, which gives each record to the parser.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Protocol
 
 import msgspec
 
-from cli.importing.formats import Format
-from cli.importing.lines import Line
+from cli.importing.parsing.formats import Format
+from cli.importing.reading.lines import Line
 
 MAX_RECORD_BYTES = 1_000_000
 """No request could hold a longer record, so a quote that stays open for longer is a stray one."""

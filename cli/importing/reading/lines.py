@@ -1,6 +1,6 @@
 """Reads a log's lines block by block in bounded memory: plain or packed, a file or standard input.
 
-Reads block, so `cli/importing/pipeline.py` calls `read_block` in a thread. Lines end with `\\n` and are
+Reads block, so `sending/pipeline.py` calls `read_block` in a thread. Lines end with `\\n` and are
 numbered from 1, as in an editor.
 """
 
@@ -17,9 +17,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from cli.importing.content import ContentHash
-from cli.importing.ledger import Content
-from cli.importing.unpacking import DAMAGE, Utf8, unpacked
+from cli.importing.reading.content import Content, ContentHash
+from cli.importing.reading.unpacking import DAMAGE, Utf8, unpacked
 from shared.errors import BatonError, InvalidInput
 
 STDIN = "-"

@@ -2,7 +2,7 @@
 
 Pure and exact (no floats): epoch seconds, milliseconds, microseconds or nanoseconds, dates with a time of
 day, and the Common Log Format's `01/Aug/1995:00:00:00 -0400`. Used by the parsers of
-`cli/importing/formats.py`.
+`parsing/formats.py`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from cli.importing.ledger import Content
+import msgspec
+
+
+class Content(msgspec.Struct, frozen=True):
+    """A log's size in bytes and the digest of them, both unpacked."""
+
+    size: int
+    digest: str
 
 
 class ContentHash:

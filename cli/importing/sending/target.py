@@ -12,7 +12,7 @@ import msgspec
 from cli.http.client import BatonClient, connect
 from cli.http.control import connect_to_control
 from cli.http.requests import NotAllowed
-from cli.importing.closing import TimeBounds, bounds_of
+from cli.importing.sending.closing import TimeBounds, bounds_of
 from shared.errors import BatonError, InvalidInput, NotFound, Unavailable
 from shared.model.group import GroupSettings
 from shared.model.routing import StreamTable

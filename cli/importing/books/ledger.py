@@ -4,7 +4,7 @@ Lines of JSON in one file, only ever appended: `begun`, `sent`, `closed`. It is 
 not in the home of a stack, because the stack may be on another machine, in containers, or started from
 another folder. A Baton is recognized by its Kafka cluster and namespace: an address may lead to another one
 tomorrow. Logs are recognized by their content, so a log that was renamed, moved or gzipped is the same log.
-`cli/importing/plan.py` decides what follows from the ledger.
+`books/plan.py` decides what follows from the ledger.
 """
 
 from __future__ import annotations
@@ -16,18 +16,12 @@ from pathlib import Path
 
 import msgspec
 
-from cli.importing.rows import Fields
+from cli.importing.parsing.rows import Fields
+from cli.importing.reading.content import Content
 from cli.importing.tally import Tally
 from shared.errors import BatonError
 
 FILE = "imports.jsonl"
-
-
-class Content(msgspec.Struct, frozen=True):
-    """A log's size in bytes and the digest of them, both unpacked."""
-
-    size: int
-    digest: str
 
 
 class Reading(Fields, frozen=True, kw_only=True):

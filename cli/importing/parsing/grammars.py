@@ -2,7 +2,7 @@
 
 Pure. A grammar is a sequence of parts. A line fits as a whole or not at all, and the first part that does not
 fit names the fault: whatever a line holds besides, nobody's request may end in another's session. Reading
-takes time linear in the line's length: the parts repeat possessively. Used by `cli/importing/formats.py`.
+takes time linear in the line's length: the parts repeat possessively. Used by `parsing/formats.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cli.importing.rows import ClientFrom, LineUnreadable
+from cli.importing.parsing.rows import ClientFrom, LineUnreadable
 
 Values = dict[str, Any]
 _TEXT = r'(?:[^"\\]++|\\.)*+'

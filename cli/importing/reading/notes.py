@@ -2,7 +2,7 @@
 
 A stream's fragments are sent in the log's order, so one line number per stream says which of its lines are
 *settled* (acknowledged or rejected). With the counts, that is all an interrupted import needs to continue.
-The pipeline and its lanes write the notes; `cli/importing/journal.py` keeps them.
+The pipeline and its lanes write the notes; `books/journal.py` keeps them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Protocol
 
 import msgspec
 
-from cli.importing.fragments import Outgoing
-from cli.importing.records import Record
+from cli.importing.parsing.fragments import Outgoing
+from cli.importing.reading.records import Record
 from cli.importing.tally import Tally
 
 
