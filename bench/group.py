@@ -22,7 +22,7 @@ import msgspec
 from aiokafka import AIOKafkaConsumer
 
 from bench.trace import Line, read_trace
-from cli.stack.leash import on_leash
+from cli.stack.processes.leash import on_leash
 from shared.kafka.admin.topics import checkpoints_topic, ensure_topics, events_topic, sessions_topic
 from shared.kafka.connect.cluster import Cluster
 from shared.kafka.read.offsets import LATEST, list_offsets

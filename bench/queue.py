@@ -26,7 +26,7 @@ from bench.idle import cpu_s
 from bench.members import memory_mb
 from bench.queue_load import QUEUE
 from bench.report import Row
-from cli.stack.leash import on_leash
+from cli.stack.processes.leash import on_leash
 from shared.kafka.admin.catalog import TopicSpec
 from shared.kafka.admin.topics import ensure_topics
 from tests.servers import KafkaServer, free_port, temporary_home

@@ -143,7 +143,7 @@ def _plain(spark: Any, kafka: str, fragments: int, folder: Path) -> None:
 
 
 def _child(which: str, kafka: str, fragments: int, folder: Path) -> None:
-    from cli.stack.lock import jar_folder
+    from cli.stack.jars.lock import jar_folder
     from services.control.spark.spark_session import start_spark
 
     spark = start_spark(name="bench", master="local[2]", jars=str(jar_folder("spark")), work=folder / "work")

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from bench.report import Row
-from cli.stack.class_archives import ensure_archive
-from cli.stack.lock import jar_folder
+from cli.stack.jars.lock import jar_folder
+from cli.stack.servers.class_archives import ensure_archive
 from services.control.spark import spark_session
 from services.control.spark.rehearsal import rehearse
 from shared.class_archive import PROGRAMS, from_archive

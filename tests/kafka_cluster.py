@@ -15,8 +15,8 @@ from typing import Any
 
 from aiokafka.protocol.admin import CreateTopicsRequest
 
-from cli.stack.java import find_java
-from cli.stack.servers import LOOPBACK, kafka_config, kafka_format_argv, new_cluster_id
+from cli.stack.jars.java import find_java
+from cli.stack.servers.servers import LOOPBACK, kafka_config, kafka_format_argv, new_cluster_id
 from shared.errors import KafkaUnavailable
 from shared.kafka.connect.cluster import Cluster
 from shared.kafka.wire.metadata import MetadataRequest

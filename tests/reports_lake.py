@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
-from cli.stack.lock import jar_folder
+from cli.stack.jars.lock import jar_folder
 from services.control.spark.driver.run_lock import unlocked
 from services.control.spark.reports.job import reports
 from services.control.spark.reports.state import State

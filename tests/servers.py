@@ -22,13 +22,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from cli.stack.faults import PortOccupied
-from cli.stack.jars import fetch_jars
-from cli.stack.java import find_java, pyspark_jars
-from cli.stack.leash import on_leash
-from cli.stack.lock import class_path, jar_folder, read_lock
+from cli.stack.jars.downloads import fetch_jars
+from cli.stack.jars.java import find_java, pyspark_jars
+from cli.stack.jars.lock import class_path, jar_folder, read_lock
 from cli.stack.options import StackOptions, ports_of
-from cli.stack.probes import check_ports, kafka_answers, zookeeper_answers
-from cli.stack.servers import (
+from cli.stack.processes.leash import on_leash
+from cli.stack.processes.probes import check_ports, kafka_answers, zookeeper_answers
+from cli.stack.servers.servers import (
     KafkaOptions,
     ZooKeeperOptions,
     kafka_argv,

@@ -15,7 +15,7 @@ import msgspec
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
-from cli.stack.lock import jar_folder
+from cli.stack.jars.lock import jar_folder
 from services.consumer.core.commits.delivery import delivered
 from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.state import Closed, Covered

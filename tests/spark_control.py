@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 
-from cli.stack.lock import jar_folder
+from cli.stack.jars.lock import jar_folder
 from services.control.adapters.runs.place import SparkPlace
 from services.control.adapters.runs.process_group import born_of
 from services.control.adapters.runs.runner import SparkRunner

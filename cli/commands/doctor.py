@@ -19,7 +19,7 @@ from cli.commands.checks.machine import check_disk, check_java, check_lake
 from cli.commands.checks.services import check_control, check_queues
 from cli.commands.checks.zookeeper import check_servers, check_znodes
 from cli.commands.control import print_list
-from cli.stack.state import load_state
+from cli.stack.processes.state import load_state
 from cli.terminal.escaping import echo
 from cli.terminal.exit_codes import ExitCode
 from cli.terminal.lists import formats_option

@@ -1,7 +1,7 @@
 """Finds the local stack that a command means: the one of the current folder or of the nearest above it.
 
 So does git with its repository. `baton up` and `baton down` use the home itself; client commands read what
-`baton up` has written there (`cli/stack/state.py`), unless they are given an address.
+`baton up` has written there (`cli/stack/processes/state.py`), unless they are given an address.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from bench.simulated_runs import AUDIT, LAKE, report
-from cli.stack.leash import on_leash
+from cli.stack.processes.leash import on_leash
 from services.control.adapters.runs.process_group import born_of
 from services.control.adapters.runs.store import RunStore
 from services.control.core.runs.run import Progress, Run, RunError, RunState, ScheduledFor

@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 
 from cli.kafka.mirror.config import WORKERS, MirrorOptions, mirror_config
 from cli.main import cli
-from cli.stack.leash import on_leash
 from cli.stack.mirror import mirror_argv
+from cli.stack.processes.leash import on_leash
 from shared.kafka.admin.committed import KafkaGroup
 from shared.kafka.connect.access import KafkaAccess
 from shared.kafka.connect.cluster import Cluster

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli.stack.class_archives import ensure_archive
-from cli.stack.jars import fetch_jars
-from cli.stack.lock import jar_folder
+from cli.stack.jars.downloads import fetch_jars
+from cli.stack.jars.lock import jar_folder
+from cli.stack.servers.class_archives import ensure_archive
 from services.consumer.adapters.kafka.log import KafkaStreamLog
 from services.control.spark.request import RunRequest
 from shared.kafka.admin.topics import checkpoints_topic, ensure_topics, fragments_topics, sessions_topic

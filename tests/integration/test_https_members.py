@@ -15,8 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cli.stack.certificates import Authority, make_authority
-from cli.stack.znode_locks import change_acls
+from cli.stack.secured.certificates import Authority, make_authority
+from cli.stack.secured.znode_locks import change_acls
 from services.consumer.adapters.http_peers import HttpPeers
 from services.control.adapters.processes.client import http_client
 from services.control.adapters.processes.kept_connections import KeptConnections

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.stack.certificates import make_authority
+from cli.stack.secured.certificates import make_authority
 from services.consumer.adapters.kafka.log import KafkaStreamLog
 from shared.errors import KafkaDenied, KafkaUnavailable
 from shared.kafka.admin.catalog import TopicSpec, create_topics

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from cli.stack.java import find_java
-from cli.stack.lock import class_path, jar_folder, read_lock
+from cli.stack.jars.java import find_java
+from cli.stack.jars.lock import class_path, jar_folder, read_lock
 from shared.kafka.admin.catalog import TopicSpec
 from shared.kafka.admin.topics import ensure_topics
 from shared.kafka.connect.cluster import Cluster

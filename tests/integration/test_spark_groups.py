@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from cli.stack.lock import jar_folder
+from cli.stack.jars.lock import jar_folder
 from services.control.spark.audit.job import audit
 from services.control.spark.request import RunRequest
 from shared.model.group import parse_group_settings

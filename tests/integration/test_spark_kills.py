@@ -28,7 +28,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from cli.stack.jars import fetch_jars
+from cli.stack.jars.downloads import fetch_jars
 from services.control.adapters.runs import progress as spark_progress
 from shared.model.names import DEFAULT_GROUP, Names
 from shared.zookeeper.connection import ZooKeeper

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from cli.kafka.rights import rights_of
-from cli.stack.lock import jar_folder
+from cli.stack.jars.lock import jar_folder
 from services.control.spark.audit.job import audit
 from services.control.spark.kafka.client import java_properties
 from services.control.spark.kafka.log import offsets, read_log, topic_partitions

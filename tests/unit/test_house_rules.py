@@ -85,7 +85,7 @@ IMPORTED_BY = {
     ),
     "httptools": ("shared/server/reader.py",),
     "aiohttp": ("services/control/adapters/processes/kept_connections.py",),
-    "cryptography": ("cli/stack/certificates.py",),
+    "cryptography": ("cli/stack/secured/certificates.py",),
     "py4j": ("services/control/spark/*.py", "services/control/spark/*/*.py"),
     "deltalake": ("services/control/tables/*.py",),
     "duckdb": ("cli/commands/sql.py",),
@@ -120,7 +120,6 @@ ONE_IDEA = {
 }
 """Folders with more than twelve things, or thirty arrows, and the idea that makes them one."""
 PILES = {
-    "cli/stack",
     "services/control/live",
     "services/control/spark",
 }

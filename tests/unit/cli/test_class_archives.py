@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.stack import class_archives
-from cli.stack.class_archives import ensure_archive
+from cli.stack.servers import class_archives
+from cli.stack.servers.class_archives import ensure_archive
 from shared.class_archive import archive_of, from_archive
 
 

@@ -25,7 +25,7 @@ from cli.commands.checks.services import (
     judge_view,
 )
 from cli.commands.checks.zookeeper import check_servers, judge_servers
-from cli.stack.java import find_java
+from cli.stack.jars.java import find_java
 from shared.errors import KafkaUnavailable, Unavailable
 from shared.kafka.admin.catalog import Replicas, TopicSpec
 from shared.model.names import Names

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 import cli.demo.command
 import cli.demo.script
 import cli.rejects.command
-import cli.stack.up_command
+import cli.stack.commands.up
 from cli.importing.command import interrupted_text
 from cli.importing.options import ImportOptions, Outcome
 from cli.importing.parsing.rows import Fields
@@ -177,11 +177,11 @@ def test_an_interrupted_stack_is_stopped_and_says_so(
 ) -> None:
     """`up` keeps its data, and a demo has proven nothing."""
     monkeypatch.setattr(InterruptedStack, "stopped", False)
-    for module in (cli.stack.up_command, cli.demo.script):
+    for module in (cli.stack.commands.up, cli.demo.script):
         monkeypatch.setattr(module, "LocalStack", InterruptedStack)
-    for module in (cli.stack.up_command, cli.demo.command):
+    for module in (cli.stack.commands.up, cli.demo.command):
         monkeypatch.setattr(module, "prepare", lambda options: None)
-    monkeypatch.setattr(cli.stack.up_command, "check_ports", lambda *_: None)
+    monkeypatch.setattr(cli.stack.commands.up, "check_ports", lambda *_: None)
     home = tmp_path / "home"
 
     result = CliRunner().invoke(baton_cli, [command, "--home", str(home)])
@@ -201,7 +201,7 @@ def test_an_interrupted_download_leaves_nothing_running(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the first process starts, Ctrl-C takes effect at once."""
-    for module in (cli.stack.up_command, cli.demo.command):
+    for module in (cli.stack.commands.up, cli.demo.command):
         monkeypatch.setattr(module, "prepare", lambda options: press_ctrl_c())
 
     result = CliRunner().invoke(baton_cli, [command, "--home", str(tmp_path / "home")])

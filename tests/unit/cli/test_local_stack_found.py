@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from cli.main import cli
 from cli.stack.faults import AlreadyRunning, JavaMissing
-from cli.stack.identity import Identity, identify
+from cli.stack.local.summary import summary_of
 from cli.stack.options import StackOptions
-from cli.stack.state import StackState, lock_home, save_state
-from cli.stack.summary import summary_of
+from cli.stack.processes.identity import Identity, identify
+from cli.stack.processes.state import StackState, lock_home, save_state
 from cli.terminal.local_stack import find_home, find_stack
 from cli.terminal.options import kafka_options, namespace_option, url_option
 from shared.kafka.connect.access import KafkaAccess
@@ -186,7 +186,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> list[StackOptions]:
         found.append(options)
         raise JavaMissing
 
-    monkeypatch.setattr("cli.stack.up_command.prepare", prepare)
+    monkeypatch.setattr("cli.stack.commands.up.prepare", prepare)
     return found
 
 

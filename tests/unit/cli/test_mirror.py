@@ -25,7 +25,7 @@ from cli.kafka.mirror.take_over import (
     Undecided,
     plan,
 )
-from cli.stack.lock import read_lock
+from cli.stack.jars.lock import read_lock
 from cli.stack.mirror import with_passwords
 from shared.kafka.connect.access import KafkaAccess
 from shared.model.names import Names

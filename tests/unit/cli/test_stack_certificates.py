@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from cli.stack.certificates import AUTHORITY_LIFETIME, LIFETIME, Certificate, ensure_authority, make_authority
+from cli.stack.secured.certificates import (
+    AUTHORITY_LIFETIME,
+    LIFETIME,
+    Certificate,
+    ensure_authority,
+    make_authority,
+)
 
 NOW = datetime.now(UTC)
 

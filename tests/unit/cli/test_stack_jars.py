@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.stack.faults import JarsUnavailable
-from cli.stack.jars import fetch_jars, ivy_module, sha256_of, share_out
-from cli.stack.lock import Jar
+from cli.stack.jars.downloads import fetch_jars, ivy_module, sha256_of, share_out
+from cli.stack.jars.lock import Jar
 
 _RESOLVE = """
 import json, pathlib, sys

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.stack.faults import JavaMissing
-from cli.stack.java import find_java, parse_java_version
+from cli.stack.jars.java import find_java, parse_java_version
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.stack.faults import LockMalformed
-from cli.stack.lock import USES, cache_folder, jar_folder, parse_lock, read_lock
+from cli.stack.jars.lock import USES, cache_folder, jar_folder, parse_lock, read_lock
 
 HEADER = "use\tgroup\tartifact\tversion\tsha256\tbytes"
 SUM = "ab" * 32

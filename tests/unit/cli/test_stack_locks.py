@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from cli.stack.local.programs import StackProcesses
 from cli.stack.options import StackOptions
-from cli.stack.processes import StackProcesses
-from cli.stack.secured import OPERATOR, TOKENS, is_secured, make_locks
+from cli.stack.secured.locks import OPERATOR, TOKENS, is_secured, make_locks
 from cli.terminal.local_stack import tls_for, token_for
 from services.control.http.api.access.caller import ROLES
 from services.control.http.api.access.tokens import parse_token

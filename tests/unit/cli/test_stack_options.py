@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from cli.stack.commands.up import up
+from cli.stack.local.programs import StackProcesses
+from cli.stack.local.summary import summary_of
 from cli.stack.options import StackOptions, environment_of, ports_of
-from cli.stack.processes import StackProcesses
-from cli.stack.summary import summary_of
-from cli.stack.up_command import up
 from services.control.settings import ControlSettings, spark_jars_for
 from shared.errors import SettingsInvalid
 from shared.service.settings import load

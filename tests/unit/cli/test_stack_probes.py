@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from cli.stack import probes
 from cli.stack.faults import PortOccupied
-from cli.stack.probes import check_ports, is_ready, kafka_answers, zookeeper_answers
+from cli.stack.processes import probes
+from cli.stack.processes.probes import check_ports, is_ready, kafka_answers, zookeeper_answers
 from tests.servers import free_port
 
 

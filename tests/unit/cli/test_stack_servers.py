@@ -6,8 +6,8 @@ import base64
 import os
 from pathlib import Path
 
-from cli.stack.lock import class_path, read_lock
-from cli.stack.servers import (
+from cli.stack.jars.lock import class_path, read_lock
+from cli.stack.servers.servers import (
     KafkaOptions,
     ZooKeeperOptions,
     kafka_argv,

@@ -9,15 +9,8 @@ from pathlib import Path
 import pytest
 
 from cli.stack.faults import AlreadyRunning
-from cli.stack.identity import Identity
-from cli.stack.state import (
-    ProcessState,
-    StackState,
-    load_state,
-    lock_home,
-    save_state,
-    state_file,
-)
+from cli.stack.processes.identity import Identity
+from cli.stack.processes.state import ProcessState, StackState, load_state, lock_home, save_state, state_file
 
 STATE = StackState(
     supervisor=Identity(42, "then"),

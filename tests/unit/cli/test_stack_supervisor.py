@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.stack import leash, supervisor
 from cli.stack.faults import NotReady
-from cli.stack.identity import identify, is_alive
-from cli.stack.supervisor import ProcessSpec, SupervisedProcess
+from cli.stack.processes import leash, supervisor
+from cli.stack.processes.identity import identify, is_alive
+from cli.stack.processes.supervisor import ProcessSpec, SupervisedProcess
 
 DEADLINE_S = 20.0
 FOREVER = "import time; open('up', 'w').close(); time.sleep(600)"
@@ -162,8 +162,8 @@ async def test_a_process_on_the_leash_dies_with_its_killed_parent(tmp_path: Path
     pid_file = tmp_path / "pid"
     child = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
     program = (
-        f"import sys, time, subprocess; sys.path.insert(0, {str(Path(leash.__file__).parents[2])!r});"
-        "from cli.stack.leash import on_leash;"
+        f"import sys, time, subprocess; sys.path.insert(0, {str(Path(leash.__file__).parents[3])!r});"
+        "from cli.stack.processes.leash import on_leash;"
         f"subprocess.Popen(on_leash([sys.executable, '-I', '-S', '-c', {child!r}])); time.sleep(600)"
     )
     parent = await asyncio.create_subprocess_exec(sys.executable, "-c", program)

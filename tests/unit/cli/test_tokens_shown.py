@@ -14,8 +14,8 @@ import pytest
 from cli.http.client import connect
 from cli.http.control import connect_to_control
 from cli.http.requests import NotAllowed
-from cli.stack.identity import Identity
-from cli.stack.state import StackState, lock_home, save_state
+from cli.stack.processes.identity import Identity
+from cli.stack.processes.state import StackState, lock_home, save_state
 from cli.terminal.exit_codes import ExitCode
 from cli.terminal.local_stack import token_for
 from services.control.http.api.access.access import Access

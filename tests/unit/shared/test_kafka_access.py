@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cli.stack.certificates import make_authority
+from cli.stack.secured.certificates import make_authority
 from shared.errors import KafkaDenied, SettingsInvalid
 from shared.kafka.connect.access import KafkaAccess, access_from
 from shared.kafka.connect.sasl import SaslAuthenticateRequest

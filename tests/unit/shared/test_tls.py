@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from cli.stack.certificates import Authority, make_authority
+from cli.stack.secured.certificates import Authority, make_authority
 from services.consumer.settings import ConsumerSettings
 from shared.errors import SettingsInvalid
 from shared.service.settings import load

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from cli.stack.class_archives import ensure_archive
-from cli.stack.jars import fetch_jars
-from cli.stack.lock import OPTIONAL, USES, Use, jar_folder, read_lock
+from cli.stack.jars.downloads import fetch_jars
+from cli.stack.jars.lock import OPTIONAL, USES, Use, jar_folder, read_lock
+from cli.stack.servers.class_archives import ensure_archive
 from cli.terminal.escaping import echo
 from cli.terminal.interrupts import interruptible
 from shared.class_archive import PROGRAMS, archive_of

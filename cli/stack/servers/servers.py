@@ -12,7 +12,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.stack.kafka_locks import KafkaLocks, java_properties, lock_settings
+from cli.stack.servers.kafka_locks import KafkaLocks, java_properties, lock_settings
 from shared.class_archive import from_archive
 from shared.service.private_files import write_private
 

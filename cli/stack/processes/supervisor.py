@@ -1,7 +1,7 @@
 """Keeps one process running: starts it, reports its death, restarts it with back-off, stops it.
 
 The child has its own process group, so a Ctrl-C in the terminal reaches only us and we choose the order
-of the stop. It dies with us, however we end. `cli/stack/local.py` runs everything this way.
+of the stop. It dies with us, however we end. `cli/stack/local/stack.py` runs everything this way.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cli.stack.faults import NotReady
-from cli.stack.identity import Identity, identify
-from cli.stack.leash import on_leash
+from cli.stack.processes.identity import Identity, identify
+from cli.stack.processes.leash import on_leash
 from shared.backoff import Backoff
 
 FIRST_DELAY_S = 0.5

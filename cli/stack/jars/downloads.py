@@ -21,9 +21,9 @@ from xml.sax.saxutils import quoteattr
 from rich.progress import DownloadColumn, TransferSpeedColumn
 
 from cli.stack.faults import JarsUnavailable
-from cli.stack.java import find_java, the_jar
-from cli.stack.leash import on_leash
-from cli.stack.lock import Jar, Use, jar_folder, read_lock
+from cli.stack.jars.java import find_java, the_jar
+from cli.stack.jars.lock import Jar, Use, jar_folder, read_lock
+from cli.stack.processes.leash import on_leash
 from cli.terminal.escaping import echo
 from cli.terminal.output import progress_bar
 

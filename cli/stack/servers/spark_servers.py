@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from cli.stack.java import find_java, pyspark_jars
-from cli.stack.servers import LOOPBACK
+from cli.stack.jars.java import find_java, pyspark_jars
+from cli.stack.servers.servers import LOOPBACK
 
 _DAEMON: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 

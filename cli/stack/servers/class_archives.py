@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cli.stack.faults import NotReady
-from cli.stack.java import find_java, pyspark_jars
-from cli.stack.leash import on_leash
-from cli.stack.lock import class_path, jar_folder, read_lock
-from cli.stack.probes import kafka_answers
-from cli.stack.processes import run_once
-from cli.stack.servers import (
+from cli.stack.jars.java import find_java, pyspark_jars
+from cli.stack.jars.lock import class_path, jar_folder, read_lock
+from cli.stack.processes.leash import on_leash
+from cli.stack.processes.probes import kafka_answers
+from cli.stack.servers.formatting import format_storage
+from cli.stack.servers.servers import (
     LOOPBACK,
     KafkaOptions,
     kafka_argv,
@@ -68,7 +68,7 @@ def rehearse_kafka(archive: Path) -> None:
     options = KafkaOptions(home=archive.parent / "kafka", port=port, controller_port=controller_port)
     prepare_kafka(options)
     java, jars = find_java(), class_path(jar_folder("kafka"), read_lock("kafka"))
-    asyncio.run(run_once(kafka_format_argv(options, java, jars, new_cluster_id())))
+    asyncio.run(format_storage(kafka_format_argv(options, java, jars, new_cluster_id())))
     _, *arguments = kafka_argv(options, java, jars)
     with _started([java, *into_archive(archive), *arguments]) as broker:
         deadline = time.monotonic() + REHEARSAL_S

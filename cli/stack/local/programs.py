@@ -1,26 +1,23 @@
 """What the processes of a local stack run, where they log, and how to find out that they are ready.
 
-Used by `cli/stack/local.py`, which starts and supervises them.
+Used by `cli/stack/local/stack.py`, which starts and supervises them.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
-import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
 
-from cli.stack.faults import NotReady
-from cli.stack.java import find_java, pyspark_jars
-from cli.stack.leash import on_leash
-from cli.stack.lock import cache_folder, class_path, jar_folder, read_lock
+from cli.stack.jars.java import find_java, pyspark_jars
+from cli.stack.jars.lock import cache_folder, class_path, jar_folder, read_lock
 from cli.stack.options import StackOptions, environment_of, lake_of, own_environment
-from cli.stack.probes import is_ready, kafka_answers, listens, zookeeper_answers
-from cli.stack.secured import LOCK_VARIABLES, StackLocks
-from cli.stack.servers import (
+from cli.stack.processes.probes import is_ready, kafka_answers, listens, zookeeper_answers
+from cli.stack.processes.supervisor import ProcessSpec
+from cli.stack.secured.locks import LOCK_VARIABLES, StackLocks
+from cli.stack.servers.formatting import format_storage
+from cli.stack.servers.servers import (
     LOOPBACK,
     kafka_argv,
     kafka_format_argv,
@@ -29,14 +26,12 @@ from cli.stack.servers import (
     prepare_zookeeper,
     zookeeper_argv,
 )
-from cli.stack.spark_servers import spark_environment, spark_master_argv, spark_worker_argv
-from cli.stack.supervisor import ProcessSpec, last_line
+from cli.stack.servers.spark_servers import spark_environment, spark_master_argv, spark_worker_argv
 from services.control.spark.spark_locks import write_spark_locks
 
-FORMAT_TIMEOUT_S = 60.0
 WORKER_MEMORY = "1g"
 """What a Spark worker may give its executors; Spark asks for 1 GB for each."""
-_CHECKOUT = Path(__file__).parents[2]
+_CHECKOUT = Path(__file__).parents[3]
 
 
 class StackProcesses:
@@ -68,7 +63,7 @@ class StackProcesses:
         jars = class_path(jar_folder("kafka"), read_lock("kafka"))
         # Kafka refuses to start on a storage that is not formatted
         if not options.is_formatted:
-            await run_once(kafka_format_argv(options, find_java(), jars, new_cluster_id()))
+            await format_storage(kafka_format_argv(options, find_java(), jars, new_cluster_id()))
         return ProcessSpec(
             name="kafka",
             argv=kafka_argv(options, find_java(), jars),
@@ -154,25 +149,3 @@ class StackProcesses:
 
     def _log(self, name: str) -> Path:
         return self._options.home / "logs" / f"{name}.log"
-
-
-async def run_once(argv: list[str]) -> None:
-    """Runs a command to its end. Raises NotReady with the last line of its output when it fails."""
-    process = await asyncio.create_subprocess_exec(
-        *on_leash(argv),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-    )
-    try:
-        async with asyncio.timeout(FORMAT_TIMEOUT_S):
-            output, _ = await process.communicate()
-    except TimeoutError:
-        output = b"it took too long"
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            # also after a cancellation, which leaves it running
-            process.send_signal(signal.SIGKILL)
-    if process.returncode != 0:
-        raise NotReady(f"Kafka's storage cannot be formatted: {last_line(output) or 'no output'}")

@@ -2,7 +2,7 @@
 
 They are in the folder `locks` of the stack's home, which only its owner may enter. Certificates are new at
 each start; passwords stay, because the data of Kafka and ZooKeeper know them. Each service and the command
-line is a principal of its own in Kafka, with the least rights. Used by `cli/stack/local.py`.
+line is a principal of its own in Kafka, with the least rights. Used by `cli/stack/local/stack.py`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.kafka.rights import rights_of
-from cli.stack.certificates import Authority, ensure_authority
-from cli.stack.kafka_locks import BROKER, KafkaLocks
-from cli.stack.servers import LOOPBACK
-from cli.stack.znode_locks import change_acls
+from cli.stack.secured.certificates import Authority, ensure_authority
+from cli.stack.secured.znode_locks import change_acls
+from cli.stack.servers.kafka_locks import BROKER, KafkaLocks
+from cli.stack.servers.servers import LOOPBACK
 from services.control.http.api.access.caller import ROLES
 from shared.kafka.admin.users import Right, grant, set_password
 from shared.kafka.connect.access import KafkaAccess, access_from

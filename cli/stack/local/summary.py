@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from cli.stack.options import StackOptions
-from cli.stack.secured import FOLDER, OPERATOR, StackLocks
+from cli.stack.secured.locks import FOLDER, OPERATOR, StackLocks
 
 
 def console_url(options: StackOptions) -> str:

@@ -1,6 +1,6 @@
 """The lock file of jars: names, versions and checksums; and the folder that caches the jars.
 
-Pure except for reading the file. `cli/stack/jars.py` downloads the jars, `cli/stack/local.py` builds Kafka's
+Pure except for reading the file. `downloads.py` downloads the jars, `local/programs.py` builds Kafka's
 class path from them.
 """
 
@@ -23,7 +23,7 @@ USES: tuple[Use, ...] = ("kafka", "spark")
 OPTIONAL: tuple[Use, ...] = ("mirror", "s3")
 """What `baton jars --with` fetches in addition: `mirror` for MirrorMaker, beside `kafka`; `s3` for a lake on
 an object store."""
-LOCK_FILE = Path(__file__).parents[1] / "jars.lock"
+LOCK_FILE = Path(__file__).parents[2] / "jars.lock"
 
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$")]

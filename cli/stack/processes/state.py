@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from cli.stack.faults import AlreadyRunning, HomeUnusable
-from cli.stack.identity import Identity
+from cli.stack.processes.identity import Identity
 from cli.terminal.local_stack import LOCK_FILE, STATE_FILE
 
 WRITTEN = ("zookeeper", "kafka", "spark", "runs", "lake", "logs")

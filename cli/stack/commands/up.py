@@ -14,15 +14,15 @@ from pathlib import Path
 import click
 
 from cli.stack.faults import NotReady
-from cli.stack.identity import identify
-from cli.stack.local import LocalStack, prepare
+from cli.stack.local.stack import LocalStack, prepare
+from cli.stack.local.summary import summary_of
 from cli.stack.options import StackOptions, ports_of
-from cli.stack.probes import check_ports
-from cli.stack.secured import is_secured
-from cli.stack.servers import LOOPBACK
-from cli.stack.state import load_state, lock_home
-from cli.stack.summary import summary_of
-from cli.stack.supervisor import last_line
+from cli.stack.processes.identity import identify
+from cli.stack.processes.probes import check_ports
+from cli.stack.processes.state import load_state, lock_home
+from cli.stack.processes.supervisor import last_line
+from cli.stack.secured.locks import is_secured
+from cli.stack.servers.servers import LOOPBACK
 from cli.terminal.escaping import echo
 from cli.terminal.interrupts import INTERRUPTED, interruptible, say_interrupted
 from cli.terminal.options import home_option, option, port_offset_option, secure_option
@@ -95,7 +95,7 @@ async def _run(options: StackOptions) -> int:
     def on_signal(number: int) -> None:
         nonlocal received
         if received:
-            # the processes die with this one (cli/stack/leash.py)
+            # the processes die with this one (cli/stack/processes/leash.py)
             os._exit(INTERRUPTED)
         received = number
         echo("stopping in order; press Ctrl-C again to stop at once")

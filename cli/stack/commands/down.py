@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from cli.stack.identity import Identity, is_alive, send_signal
-from cli.stack.state import StackState, forget_state, load_state
+from cli.stack.processes.identity import Identity, is_alive, send_signal
+from cli.stack.processes.state import StackState, forget_state, load_state
 from cli.terminal.escaping import echo
 from cli.terminal.interrupts import interruptible
 from cli.terminal.options import home_option
@@ -32,7 +32,7 @@ def down(home: Path) -> None:
     with interruptible(lambda: "the stack keeps stopping; run the same command again to wait for its end"):
         if send_signal(state.supervisor, signal.SIGTERM):
             _wait_until_gone([state.supervisor], STOP_TIMEOUT_S)
-    # processes that outlived their supervisor; on Linux the kernel kills those (cli/stack/leash.py)
+    # processes that outlived their supervisor; on Linux the kernel kills those (cli/stack/processes/leash.py)
     for identity in processes:
         send_signal(identity, signal.SIGKILL)
     _wait_until_gone(processes, 10.0)

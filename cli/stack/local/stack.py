@@ -14,16 +14,16 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from cli.stack.identity import identify
-from cli.stack.jars import fetch_jars
-from cli.stack.java import find_java
+from cli.stack.jars.downloads import fetch_jars
+from cli.stack.jars.java import find_java
+from cli.stack.local.programs import StackProcesses
 from cli.stack.options import StackOptions, lake_of, ports_of
-from cli.stack.probes import check_ports
-from cli.stack.processes import StackProcesses
-from cli.stack.secured import OPERATOR, StackLocks, make_locks
-from cli.stack.servers import LOOPBACK
-from cli.stack.state import ProcessState, StackState, forget_state, lock_home, save_state
-from cli.stack.supervisor import ProcessSpec, Report, SupervisedProcess
+from cli.stack.processes.identity import identify
+from cli.stack.processes.probes import check_ports
+from cli.stack.processes.state import ProcessState, StackState, forget_state, lock_home, save_state
+from cli.stack.processes.supervisor import ProcessSpec, Report, SupervisedProcess
+from cli.stack.secured.locks import OPERATOR, StackLocks, make_locks
+from cli.stack.servers.servers import LOOPBACK
 from shared.errors import NotFound
 from shared.kafka.connect.access import KafkaAccess
 from shared.model.names import Names
