@@ -101,8 +101,8 @@ IMPORTED_BY = {
         "services/control/http/app.py",
     ),
     "uvloop": ("shared/service/runtime.py",),
-    "rich": ("cli/*.py", "cli/*/*.py"),
-    "click": ("cli/*.py", "cli/*/*.py"),
+    "rich": ("cli/*.py", "cli/*/*.py", "cli/*/*/*.py"),
+    "click": ("cli/*.py", "cli/*/*.py", "cli/*/*/*.py"),
     "pydantic": ("services/producer/app.py",),
 }
 """Libraries that do I/O or belong to one boundary, and the files that may import them."""
