@@ -16,7 +16,7 @@ from services.control.core.report.observed import (
     Rates,
     StreamStatus,
 )
-from services.control.live.feed import EventFeed
+from services.control.live.feed.feed import EventFeed
 from shared.model.balance import plan
 from shared.model.cluster import ClaimNode, MemberNode, PauseNode, ProducerNode, StreamNode, View
 from shared.model.events import Event, encode_event

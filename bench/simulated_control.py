@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.simulated_cluster import REFRESH_S, SimulatedCluster
-from services.control.live.cluster_view import ClusterView
-from services.control.live.feed import EventFeed
+from services.control.live.feed.feed import EventFeed
+from services.control.live.view.cluster_view import ClusterView
 from services.control.ports import MemberSource
 from shared.model.names import Names
 from tests.unit.control.sources import InMemoryProducers
@@ -54,12 +54,12 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
     from services.control.adapters.znodes.operations import ZooKeeperOperations
     from services.control.core.runs.schedules import Schedule
     from services.control.http.console.pages.routes import wall_ms
-    from services.control.live.actions import Actions
-    from services.control.live.effects import Effects
+    from services.control.live.acts.actions import Actions
+    from services.control.live.acts.effects import Effects
+    from services.control.live.acts.operations import Operations
     from services.control.live.garbage import keep_collections_short
-    from services.control.live.history import History
-    from services.control.live.operations import Operations
-    from services.control.live.problems import Problems
+    from services.control.live.view.history import History
+    from services.control.live.view.problems import Problems
     from tests.fakes.coordinator import InMemoryZooKeeper, ZnodeStore
     from tests.unit.control.test_app import app_on
 

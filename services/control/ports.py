@@ -11,12 +11,12 @@ from typing import Any, Protocol
 from services.control.core.found import RecordPage, SessionRow
 from services.control.core.groups.rewinds import StreamFacts
 from services.control.core.lake.freshness import Positions, TopicState
+from services.control.core.lake.tables import Asked, Page, TableRow
 from services.control.core.operations.operation import Operation, OperationNode
 from services.control.core.queues import Act, DeadLetter, QueueRow
 from services.control.core.report.observed import Answers, Cluster, Offsets
 from services.control.core.report.producer_rates import ProducerCounts
 from services.control.core.runs.run import LogPart, Run, Submission
-from services.control.tables.rows import Asked, Page, TableRow
 from shared.model.cluster import MemberNode, PauseNode, ProducerNode
 from shared.model.group import GroupSettings
 from shared.model.open_sessions import HeldKey, HeldStream

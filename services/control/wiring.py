@@ -38,21 +38,21 @@ from services.control.http.app import Parts
 from services.control.http.console.live.snapshots import LiveHub
 from services.control.http.console.live.work import WorkLog, work_in
 from services.control.http.console.pages.routes import scene_of, wall_ms
-from services.control.live.actions import Actions
-from services.control.live.cluster_view import ClusterView
-from services.control.live.effects import Effects
-from services.control.live.feed import EventFeed
-from services.control.live.freshness import Freshness
-from services.control.live.groups import Groups
-from services.control.live.history import History
-from services.control.live.hot_keys import HotKeys
-from services.control.live.lookup import LookUp
+from services.control.live.acts.actions import Actions
+from services.control.live.acts.effects import Effects
+from services.control.live.acts.groups import Groups
+from services.control.live.acts.operations import Operations
+from services.control.live.feed.feed import EventFeed
+from services.control.live.look_ups import LookUp
 from services.control.live.metrics import registry_for
-from services.control.live.operations import Operations
-from services.control.live.problems import Problems
-from services.control.live.queue_history import QueueHours
-from services.control.live.queues import Queues
-from services.control.live.scheduler import Scheduler
+from services.control.live.queues.history import QueueHours
+from services.control.live.queues.queues import Queues
+from services.control.live.runs.scheduler import Scheduler
+from services.control.live.view.cluster_view import ClusterView
+from services.control.live.view.freshness import Freshness
+from services.control.live.view.history import History
+from services.control.live.view.hot_keys import HotKeys
+from services.control.live.view.problems import Problems
 from services.control.settings import (
     ControlSettings,
     cluster_options_for,

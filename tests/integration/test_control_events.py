@@ -18,7 +18,7 @@ from services.control.adapters.topics import events as kafka_events
 from services.control.adapters.topics.events import KafkaEvents
 from services.control.core.events.recent_events import EventFilter
 from services.control.http.api.events import events_routes
-from services.control.live.feed import EventFeed
+from services.control.live.feed.feed import EventFeed
 from shared.kafka.admin.topics import ensure_topics, events_topic
 from shared.kafka.connect.cluster import Cluster
 from shared.kafka.send import event_sink as sinks

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaProducer
 
 from services.control.adapters.topics.history import KafkaHistory
 from services.control.core.history.group_history import parse_sample
-from services.control.live.history import History
+from services.control.live.view.history import History
 from shared.kafka.admin.topics import ensure_topics, history_topic
 from shared.model.names import DEFAULT_GROUP, Names
 from tests.servers import KafkaServer

@@ -15,9 +15,9 @@ from deltalake import DeltaTable
 from prometheus_client import CollectorRegistry
 
 from services.control.adapters.topics.sessions import KafkaSessions
-from services.control.live.feed import EventFeed
-from services.control.live.freshness import Freshness
+from services.control.live.feed.feed import EventFeed
 from services.control.live.metrics import registry_for
+from services.control.live.view.freshness import Freshness
 from services.control.spark.lake.plan import Note
 from services.control.tables.lake import Lake
 from services.control.tables.positions import COMMITS, LakePositions

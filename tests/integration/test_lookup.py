@@ -18,8 +18,8 @@ from services.control.adapters.topics.offsets import KafkaOffsets
 from services.control.adapters.topics.records import KafkaRecords
 from services.control.adapters.znodes.cluster import ZooKeeperCluster
 from services.control.core.found import KeyRow
-from services.control.live.cluster_view import ClusterView
-from services.control.live.lookup import LookUp
+from services.control.live.look_ups import LookUp
+from services.control.live.view.cluster_view import ClusterView
 from services.control.tables.lake import Lake
 from services.control.tables.reader import TableReader
 from services.control.tables.sessions import LakeSessions

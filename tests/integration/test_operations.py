@@ -21,10 +21,10 @@ from services.control.adapters.znodes.pins import ZooKeeperPins
 from services.control.core.causes import Cause
 from services.control.core.operations.operation import Operation
 from services.control.core.operations.wishes import Wish
-from services.control.live.actions import Actions
-from services.control.live.cluster_view import ClusterView
-from services.control.live.effects import Effects
-from services.control.live.operations import Operations
+from services.control.live.acts.actions import Actions
+from services.control.live.acts.effects import Effects
+from services.control.live.acts.operations import Operations
+from services.control.live.view.cluster_view import ClusterView
 from shared.zookeeper.connection import ZooKeeper
 from shared.zookeeper.secret import ensure_secrets
 from tests.e2e.visits import Visits

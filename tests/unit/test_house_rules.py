@@ -120,7 +120,6 @@ ONE_IDEA = {
 }
 """Folders with more than twelve things, or thirty arrows, and the idea that makes them one."""
 PILES = {
-    "services/control/live",
     "services/control/spark",
 }
 """Folders that are not divided yet."""

@@ -19,7 +19,7 @@ from prometheus_client.core import Metric
 from ruamel.yaml import YAML
 
 from services.consumer.member.metrics import ConsumerMetrics
-from services.control.live.feed import EventFeed
+from services.control.live.feed.feed import EventFeed
 from services.control.live.metrics import registry_for
 from services.producer.http.metrics import ProducerMetrics
 from services.queue.http.metrics import QueueMetrics

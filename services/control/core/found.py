@@ -1,6 +1,6 @@
 """What look-ups answer: a key and its sessions, a finished session, records of a log, the keys of a stream.
 
-Pure: the rows, and what a record of a fragments topic is. `services/control/live/lookup.py` asks the owner,
+Pure: the rows, and what a record of a fragments topic is. `services/control/live/look_ups.py` asks the owner,
 Kafka and the lake, and joins their answers. What is missing is null, and a sentence beside it says why.
 """
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 
 from services.control.core.causes import Cause
-from services.control.live.feed import EventFeed
+from services.control.live.feed.feed import EventFeed
 from shared.model.events import Event, encode_event
 from shared.model.names import DEFAULT_GROUP
 from tests.unit.cli.fake_services import baton, forward

@@ -21,9 +21,9 @@ from services.control.core.report.observed import (
     StreamStatus,
 )
 from services.control.core.report.observed import Group as ObservedGroup
-from services.control.live.actions import Actions
-from services.control.live.effects import Effects
-from services.control.live.operations import Operations
+from services.control.live.acts.actions import Actions
+from services.control.live.acts.effects import Effects
+from services.control.live.acts.operations import Operations
 from shared.errors import PeerUnavailable, ZooKeeperUnavailable
 from shared.model.balance import plan
 from shared.model.cluster import ClaimNode, MemberNode, MemberState, PauseNode, View

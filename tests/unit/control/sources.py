@@ -28,7 +28,7 @@ from services.control.core.report.observed import (
     StreamStatus,
 )
 from services.control.core.report.producer_rates import ProducerCounts
-from services.control.live.cluster_view import ClusterView
+from services.control.live.view.cluster_view import ClusterView
 from shared.errors import KafkaUnavailable, ZooKeeperUnavailable
 from shared.model.cluster import ClaimNode, MemberNode, ProducerNode, StreamNode, View
 from shared.model.group import GroupSettings

@@ -21,17 +21,17 @@ from services.control.http.app import Parts, create_app
 from services.control.http.console.live.snapshots import LiveHub
 from services.control.http.console.live.work import WorkLog, work_in
 from services.control.http.console.pages.routes import scene_of
-from services.control.live.actions import Actions
-from services.control.live.cluster_view import ClusterView
-from services.control.live.feed import EventFeed
-from services.control.live.history import History
-from services.control.live.lookup import LookUp
+from services.control.live.acts.actions import Actions
+from services.control.live.acts.operations import Operations
+from services.control.live.feed.feed import EventFeed
+from services.control.live.look_ups import LookUp
 from services.control.live.metrics import registry_for
-from services.control.live.operations import Operations
-from services.control.live.problems import Problems
-from services.control.live.queue_history import QueueHours
-from services.control.live.queues import Queues
-from services.control.live.scheduler import Scheduler
+from services.control.live.queues.history import QueueHours
+from services.control.live.queues.queues import Queues
+from services.control.live.runs.scheduler import Scheduler
+from services.control.live.view.cluster_view import ClusterView
+from services.control.live.view.history import History
+from services.control.live.view.problems import Problems
 from services.control.ports import JobRunner, OwnerSource, RecordSource
 from services.control.tables.lake import Lake
 from services.control.tables.reader import TableReader

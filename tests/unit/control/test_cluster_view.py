@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import pytest
 
 from services.control.core.report.observed import Offsets
-from services.control.live.cluster_view import ClusterView, UnknownStream
+from services.control.live.view.cluster_view import ClusterView, UnknownStream
 from shared.errors import KafkaUnavailable, ZooKeeperUnavailable
 from shared.model.names import DEFAULT_GROUP
 from tests.unit.control.sources import Sources, head, small_baton

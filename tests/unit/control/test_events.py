@@ -14,8 +14,8 @@ from fastapi import FastAPI
 from services.control.core.events.recent_events import EventFilter, RecentEvents
 from services.control.http.api import events as event_routes
 from services.control.http.api.events import EVENT_STREAM, events_routes
-from services.control.live import feed
-from services.control.live.feed import EventFeed
+from services.control.live.feed import feed
+from services.control.live.feed.feed import EventFeed
 from shared.model.events import Event, encode_event
 from shared.service.http import install_problems
 

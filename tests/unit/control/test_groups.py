@@ -11,7 +11,7 @@ import pytest
 from services.control.core.groups.rewinds import StreamFacts
 from services.control.core.report.observed import Offsets
 from services.control.core.runs.jobs import JOBS
-from services.control.live.submissions import submission_for
+from services.control.live.runs.submissions import submission_for
 from shared.model.group import GroupSettings, parse_group_settings
 from shared.model.head import Head
 from shared.model.start import MAX_CHAIN, Cut, GroupStart, parse_start

@@ -24,7 +24,7 @@ from services.control.core.report.observed import Observed
 from services.control.core.report.producer_rates import ProducerCounts
 from services.control.core.report.report import report_on
 from services.control.core.report.rows import CountsRow, ProducerRow, StreamRow
-from services.control.live.history import History
+from services.control.live.view.history import History
 from shared.errors import InvalidInput
 from shared.model.names import DEFAULT_GROUP
 from tests.unit.control.sources import Sources, small_baton

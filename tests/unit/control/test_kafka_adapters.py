@@ -13,7 +13,7 @@ from services.control.adapters.topics import offsets as kafka_offsets
 from services.control.adapters.topics.events import KafkaEvents
 from services.control.adapters.topics.offsets import READS_PER_FIRST, KafkaOffsets
 from services.control.core.events.recent_events import EventFilter
-from services.control.live.feed import EventFeed
+from services.control.live.feed.feed import EventFeed
 from shared.errors import KafkaUnavailable
 from shared.kafka.admin import topics
 from shared.kafka.connect.cluster import Cluster

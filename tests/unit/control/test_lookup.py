@@ -14,7 +14,7 @@ import pytest
 from services.control.core.found import MOST_VALUE_CHARS, record_row
 from services.control.core.report.observed import Rates
 from services.control.core.report.rows import MemberRow
-from services.control.live.lookup import silence_of
+from services.control.live.look_ups import silence_of
 from shared.model.routing import initial_table, slot_for
 from tests.reference import Rec
 from tests.tables import NOON, session, write_sessions

@@ -20,6 +20,7 @@ from schemathesis.engine import events, from_schema
 from services.control.core.found import KeyRow, OpenRow, RecordPage, SessionRow, StreamKeys
 from services.control.core.history.group_history import GroupHistory, StreamHistory
 from services.control.core.history.queue_history import QueueHistory
+from services.control.core.lake.tables import TablePage
 from services.control.core.operations.forecasts import Forecast
 from services.control.core.operations.operation import Operation
 from services.control.core.operations.progress import OperationDetail
@@ -37,8 +38,7 @@ from services.control.http.api.operations import OperationPage
 from services.control.http.api.queues import DeadLetters, QueuePage
 from services.control.http.api.streams import StreamPage
 from services.control.http.api.tables import TableList
-from services.control.live.problems import ProblemList
-from services.control.tables.rows import TablePage
+from services.control.live.view.problems import ProblemList
 from tests.conformance import operations_of
 from tests.effort import effort
 from tests.tables import session, write_sessions

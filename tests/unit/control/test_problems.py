@@ -30,10 +30,10 @@ from services.control.core.runs.last_runs import (
     last_audit_run,
 )
 from services.control.core.runs.run import Run, RunError, RunState
-from services.control.live.feed import EventFeed
-from services.control.live.hot_keys import MOST_STREAMS, HotKeys
+from services.control.live.feed.feed import EventFeed
 from services.control.live.metrics import VERDICTS, registry_for
-from services.control.live.problems import Problems
+from services.control.live.view.hot_keys import MOST_STREAMS, HotKeys
+from services.control.live.view.problems import Problems
 from shared.model.names import DEFAULT_GROUP
 from shared.model.rejects import FRAGMENT_REASONS
 from tests.unit.control.console.runs_desk import Runs

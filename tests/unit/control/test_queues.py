@@ -33,9 +33,9 @@ from services.control.core.queues import (
     QueuesUnavailable,
     UnknownQueue,
 )
-from services.control.live.actions import Actions
-from services.control.live.queue_history import QueueHours
-from services.control.live.queues import PATIENCE_S, Queues
+from services.control.live.acts.actions import Actions
+from services.control.live.queues.history import QueueHours
+from services.control.live.queues.queues import PATIENCE_S, Queues
 from services.queue.app import create_face
 from services.queue.http.exchange import MAX_REQUEST_BYTES
 from services.queue.http.keys import QueueKeys

@@ -26,10 +26,10 @@ from services.control.core.runs.schedules import (
     rows_of,
 )
 from services.control.http.api.access.tokens import parse_token
-from services.control.live.actions import Actions
-from services.control.live.feed import EventFeed
+from services.control.live.acts.actions import Actions
+from services.control.live.feed.feed import EventFeed
 from services.control.live.metrics import registry_for
-from services.control.live.scheduler import Scheduler
+from services.control.live.runs.scheduler import Scheduler
 from services.control.settings import ControlSettings
 from shared.errors import InvalidInput, SettingsInvalid
 from shared.model.events import Event

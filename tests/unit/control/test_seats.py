@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.control.live.seats import Seat, Seats
+from services.control.live.feed.seats import Seat, Seats
 
 MOST = 12
 

@@ -18,12 +18,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from services.control.core.lake.tables import Asked
 from services.control.tables.cursor import parse_cursor
 from services.control.tables.formats import CSV
 from services.control.tables.lake import Lake, columns_of
 from services.control.tables.query import QueryInvalid
 from services.control.tables.reader import MAX_PAGE_BYTES, TableChanged, TableReader
-from services.control.tables.rows import Asked
 from tests.effort import effort
 from tests.tables import session, write_sessions, write_table
 

@@ -19,9 +19,9 @@ import pytest
 from deltalake import DeltaTable
 
 from services.control.core.lake.paths import NamespaceTaken
+from services.control.core.lake.tables import Asked
 from services.control.tables.lake import Lake
 from services.control.tables.reader import READS_AT_ONCE, TableReader, TableReadTooLong, TablesBusy
-from services.control.tables.rows import Asked
 from shared.errors import Unavailable
 from tests.tables import NOON, session, write_sessions, write_table
 from tests.unit.control.sources import small_baton

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from services.control.live.feed import EventFeed
+from services.control.live.feed.feed import EventFeed
 from shared.backoff import Backoff
 from shared.errors import BatonError, KafkaUnavailable
 from shared.kafka.admin.topics import ensure_topics, events_topic

@@ -1,7 +1,7 @@
 """An operation: a wish that control has carried out, and whether its streams have moved since.
 
 Pure. The effect of a wish is a change in ZooKeeper, which changes the plan that the members carry out. So
-progress shows in the claims. `services/control/live/operations.py` makes the effects and follows the
+progress shows in the claims. `services/control/live/acts/operations.py` makes the effects and follows the
 operations; ZooKeeper keeps each as it began and as it ended.
 """
 

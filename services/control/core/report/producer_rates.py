@@ -1,7 +1,7 @@
 """What each producer accepts and refuses per second, from the counts that it reports.
 
 Pure. Counts carry the producer's own time, so neither control's pace nor a worker's file that is a second old
-falsifies a rate. `services/control/live/cluster_view.py` feeds it.
+falsifies a rate. `services/control/live/view/cluster_view.py` feeds it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What control answers, joined from its three sources: rows of streams, members and groups, and their totals.
 
 Pure. ZooKeeper says who owns what, Kafka says how far each stream is, and each owner says what it holds in
-memory. `services/control/live/cluster_view.py` calls this once per refresh and serves the result.
+memory. `services/control/live/view/cluster_view.py` calls this once per refresh and serves the result.
 """
 
 from __future__ import annotations

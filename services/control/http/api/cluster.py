@@ -22,7 +22,7 @@ from services.control.http.api.pages import (
     Paging,
     StaleMs,
 )
-from services.control.live.cluster_view import ClusterView
+from services.control.live.view.cluster_view import ClusterView
 from shared.model.names import DEFAULT_GROUP
 
 

@@ -37,9 +37,9 @@ from services.control.http.api.pages import (
     Reason,
     ShortPaging,
 )
-from services.control.live.actions import Actions
-from services.control.live.run_starts import RunStarts
-from services.control.live.scheduler import Scheduler
+from services.control.live.acts.actions import Actions
+from services.control.live.runs.scheduler import Scheduler
+from services.control.live.runs.starts import RunStarts
 from services.control.ports import JobRunner
 from shared.model.names import DEFAULT_GROUP
 from shared.service.http import kind_for, problem

@@ -42,8 +42,8 @@ from services.control.http.api.pages import (
     Reason,
     ShortPaging,
 )
-from services.control.live.groups import Groups
-from services.control.live.operations import Operations
+from services.control.live.acts.groups import Groups
+from services.control.live.acts.operations import Operations
 from shared.model.names import DEFAULT_GROUP
 
 UNANSWERED = refuses(503, "ZooKeeper or the member does not answer")

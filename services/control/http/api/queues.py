@@ -29,8 +29,8 @@ from services.control.http.api.pages import (
     Paging,
     StaleMs,
 )
-from services.control.live.queue_history import QueueHours
-from services.control.live.queues import REMEMBERED, Queues
+from services.control.live.queues.history import QueueHours
+from services.control.live.queues.queues import REMEMBERED, Queues
 
 MOST_LETTERS = 50
 ActKey = Annotated[

@@ -25,7 +25,7 @@ from services.control.http.api.pages import (
     StaleMs,
     joined,
 )
-from services.control.live.cluster_view import ClusterView
+from services.control.live.view.cluster_view import ClusterView
 from shared.model.names import DEFAULT_GROUP
 
 

@@ -19,7 +19,7 @@ from services.control.http.api.access.caller import ANYBODY, caller_of
 from services.control.http.api.access.cookie import COOKIE
 from services.control.http.console import words
 from services.control.http.console.assets import Assets
-from services.control.live.cluster_view import UnknownGroup
+from services.control.live.view.cluster_view import UnknownGroup
 from shared.errors import BatonError, Unavailable
 from shared.service.http import kind_for, kind_of_status, problem_for
 

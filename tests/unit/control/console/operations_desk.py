@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import httpx
 
 from services.control.http.api.access.access import Access
-from services.control.live.feed import EventFeed
+from services.control.live.feed.feed import EventFeed
 from shared.model.events import Event, encode_event
 from tests.unit.control.console.browser import Page, browser_of, page_at, posted
 from tests.unit.control.operators_world import OperatorsWorld

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from services.control.core.events.recent_events import KEPT
 from services.control.http.console.live.snapshots import LiveHub, Painter, TooManyViewers
 from services.control.http.console.shown.scene import Scene
-from services.control.live.feed import EventFeed
+from services.control.live.feed.feed import EventFeed
 from services.control.settings import ControlSettings
 from shared.model.events import Event, encode_event
 from tests.fakes.virtual_time import virtual_time

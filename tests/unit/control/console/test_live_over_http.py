@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from fastapi import FastAPI
 
-from services.control.live.feed import EventFeed
+from services.control.live.feed.feed import EventFeed
 from shared.model.events import Event, encode_event
 from tests.unit.control.console.browser import browser_of, page_at
 from tests.unit.control.sources import small_baton

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from services.control.http.console.pages.routes import PAGE
-from services.control.live.feed import EventFeed
+from services.control.live.feed.feed import EventFeed
 from shared.model.events import Event, Kind, encode_event
 from tests.unit.control.console.browser import Page, browser_of, page_at
 from tests.unit.control.sources import small_baton

@@ -17,7 +17,7 @@ from services.control.core.report.producer_rates import ProducerCounts
 from services.control.http.console.drawing.log import PAST, log_drawing
 from services.control.http.console.shown.overview import group_tiles, stream_tiles
 from services.control.http.console.shown.scene import facts
-from services.control.live.feed import EventFeed
+from services.control.live.feed.feed import EventFeed
 from shared.model.cluster import PauseNode
 from tests.unit.control.console.browser import Page, browser_of, page_at
 from tests.unit.control.console.scenes import scene_with, stream_row

@@ -19,7 +19,7 @@ from services.control.http.console.drawing.beads import bead_of, scale_of
 from services.control.http.console.rendering import HEADERS
 from services.control.http.console.shown.ownership import BLOCKS, LEAST_LINES, has_wires, ownership_map
 from services.control.http.console.shown.scene import owned_sentence
-from services.control.live.feed import EventFeed
+from services.control.live.feed.feed import EventFeed
 from tests.unit.control.console.scenes import MEMBERS, member_row, scene_with, stream_row
 from tests.unit.control.sources import Sources, small_baton
 from tests.unit.control.test_app import InMemoryRunner, app_of, app_on

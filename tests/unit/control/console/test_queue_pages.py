@@ -25,7 +25,7 @@ from services.control.http.console.shown.queues import (
     queues_sentence,
     spark,
 )
-from services.control.live.feed import EventFeed
+from services.control.live.feed.feed import EventFeed
 from shared.model.events import Event
 from tests.unit.control.console.browser import ORIGIN, Page, page_at, posted
 from tests.unit.control.console.scenes import scene_with, stream_row

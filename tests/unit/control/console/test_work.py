@@ -14,8 +14,8 @@ from services.control.core.runs.run import Progress, Run
 from services.control.http.console.live.snapshots import LiveHub
 from services.control.http.console.live.work import NEWEST, Kind, Work, WorkLog, work_in
 from services.control.http.console.pages.routes import scene_of
-from services.control.live.feed import EventFeed
-from services.control.live.problems import Problems
+from services.control.live.feed.feed import EventFeed
+from services.control.live.view.problems import Problems
 from shared.errors import ZooKeeperUnavailable
 from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner

@@ -22,8 +22,8 @@ from services.control.http.console.live.work import Kind, WorkLog
 from services.control.http.console.shown.queues import queue_cells
 from services.control.http.console.shown.scene import Scene, facts, member_cells, stream_cells
 from services.control.http.console.words import digest_of
-from services.control.live.feed import RECONNECT_MS, EventFeed
-from services.control.live.seats import Seats
+from services.control.live.feed.feed import RECONNECT_MS, EventFeed
+from services.control.live.feed.seats import Seats
 from shared.errors import BatonError, Unavailable
 
 QUIET_S: Final = 3.0

@@ -21,7 +21,7 @@ from services.control.http.console.pages.routes import Console, Group
 from services.control.http.console.shown.actions import curl, dry_run, title_of
 from services.control.http.console.shown.following import following
 from services.control.http.console.shown.ownership import ownership_map
-from services.control.live.operations import Operations
+from services.control.live.acts.operations import Operations
 from shared.errors import BatonError
 from shared.model.names import DEFAULT_GROUP
 

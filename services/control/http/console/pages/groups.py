@@ -11,8 +11,8 @@ from fastapi import APIRouter, Request, Response
 from services.control.core.groups.following import CurrentGroup, CurrentRow
 from services.control.core.report.rows import GroupRow
 from services.control.http.console.pages.routes import Console, Group
-from services.control.live.cluster_view import UnknownGroup
-from services.control.live.groups import Groups
+from services.control.live.acts.groups import Groups
+from services.control.live.view.cluster_view import UnknownGroup
 from shared.model.names import DEFAULT_GROUP
 
 STREAMS: Final = 50

@@ -29,9 +29,9 @@ from services.control.http.console.shown.reports import (
     report_page,
 )
 from services.control.http.console.shown.verdict import Verdict, verdict_of
-from services.control.live.actions import Actions
-from services.control.live.run_starts import RunStarts
-from services.control.live.scheduler import Scheduler
+from services.control.live.acts.actions import Actions
+from services.control.live.runs.scheduler import Scheduler
+from services.control.live.runs.starts import RunStarts
 from services.control.ports import JobRunner
 from shared.errors import BatonError
 from shared.model.names import DEFAULT_GROUP

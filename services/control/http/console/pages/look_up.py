@@ -19,7 +19,7 @@ from services.control.http.console.shown.sessions import (
     moves_of,
     open_sentence,
 )
-from services.control.live.lookup import UnknownSession
+from services.control.live.look_ups import UnknownSession
 from shared.errors import BatonError, Unavailable
 from shared.model.names import DEFAULT_GROUP
 

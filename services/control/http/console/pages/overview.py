@@ -9,7 +9,7 @@ from services.control.http.console.pages.routes import LATEST, Console, Group
 from services.control.http.console.shown.jobs import job_lines
 from services.control.http.console.shown.overview import audit_word, group_tiles, moved_words
 from services.control.http.console.shown.ownership import ownership_map
-from services.control.live.cluster_view import ClusterView
+from services.control.live.view.cluster_view import ClusterView
 from services.control.ports import JobRunner
 from shared.model.names import DEFAULT_GROUP
 

@@ -31,8 +31,8 @@ from services.control.http.console.shown.queues import (
     title_of,
 )
 from services.control.http.console.words import span
-from services.control.live.queue_history import QueueHours
-from services.control.live.queues import Queues
+from services.control.live.queues.history import QueueHours
+from services.control.live.queues.queues import Queues
 from shared.errors import BatonError, Unavailable
 from shared.model.events import Event
 from shared.model.names import DEFAULT_GROUP

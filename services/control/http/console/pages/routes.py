@@ -34,11 +34,11 @@ from services.control.http.console.shown.ownership import ownership_map
 from services.control.http.console.shown.scene import Scene, facts, stream_cells, worst_first
 from services.control.http.console.shown.stream import stream_page
 from services.control.http.console.words import clock
-from services.control.live.cluster_view import ClusterView
-from services.control.live.feed import EventFeed
-from services.control.live.history import History
-from services.control.live.lookup import LookUp
-from services.control.live.problems import Problems
+from services.control.live.feed.feed import EventFeed
+from services.control.live.look_ups import LookUp
+from services.control.live.view.cluster_view import ClusterView
+from services.control.live.view.history import History
+from services.control.live.view.problems import Problems
 from shared.model.names import DEFAULT_GROUP
 
 PAGE = 50

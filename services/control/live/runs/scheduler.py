@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Sequence
 from services.control.core.causes import Cause
 from services.control.core.runs.run import JobAlreadyRunning, Run
 from services.control.core.runs.schedules import Retry, Schedule, ScheduleRow, Start, due, needed, rows_of
-from services.control.live.actions import Actions
-from services.control.live.cluster_view import ClusterView
-from services.control.live.submissions import submission_for
+from services.control.live.acts.actions import Actions
+from services.control.live.runs.submissions import submission_for
+from services.control.live.view.cluster_view import ClusterView
 from services.control.ports import JobRunner
 from shared.errors import BatonError
 

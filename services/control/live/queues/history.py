@@ -17,7 +17,7 @@ from services.control.core.history.queue_history import (
     parse_queues_sample,
     queues_sample,
 )
-from services.control.live.queues import Queues
+from services.control.live.queues.queues import Queues
 from shared.errors import InvalidInput
 
 

@@ -43,9 +43,9 @@ from services.control.core.operations.forecasts import (
 from services.control.core.operations.likely import Likely
 from services.control.core.operations.operation import Operation
 from services.control.core.operations.wishes import Wish
-from services.control.live.actions import Actions
-from services.control.live.cluster_view import ClusterView, UnknownGroup
-from services.control.live.operations import Effect, Operations
+from services.control.live.acts.actions import Actions
+from services.control.live.acts.operations import Effect, Operations
+from services.control.live.view.cluster_view import ClusterView, UnknownGroup
 from services.control.ports import GroupStore, RewindSource
 from shared.errors import InvalidInput, Unavailable
 from shared.model.names import Names, is_group_name

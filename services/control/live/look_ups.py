@@ -21,7 +21,7 @@ from services.control.core.found import (
 )
 from services.control.core.lake.freshness import FreshnessRow
 from services.control.core.report.rows import MemberRow, StreamDetail
-from services.control.live.cluster_view import ClusterView
+from services.control.live.view.cluster_view import ClusterView
 from services.control.ports import OwnerSource, RecordSource, SessionSource
 from shared.errors import NotFound, PeerUnavailable, Unavailable
 from shared.model.names import DEFAULT_GROUP

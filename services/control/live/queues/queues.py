@@ -22,7 +22,7 @@ from services.control.core.queues import (
     QueuesUnavailable,
     UnknownQueue,
 )
-from services.control.live.actions import Actions
+from services.control.live.acts.actions import Actions
 from services.control.ports import QueueSource
 from shared.errors import BatonError
 from shared.model.names import is_queue_name

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection
 
 from services.control.core.lake.freshness import FreshnessRow, Positions, row_of
-from services.control.live.cluster_view import ClusterView
+from services.control.live.view.cluster_view import ClusterView
 from services.control.ports import HeldPositions, SessionsTopics
 from shared.errors import BatonError, NotFound
 from shared.model.names import Names

@@ -18,7 +18,7 @@ from services.control.core.report.observed import Answers, Cluster, Group, Obser
 from services.control.core.report.producer_rates import ProducerCounts, ProducerRate, ProducerRates
 from services.control.core.report.report import Report, group_names, report_on, samples_for, stream_detail
 from services.control.core.report.rows import PlanRow, StreamDetail, StreamRow
-from services.control.live.reading import Reading
+from services.control.live.view.reading import Reading
 from services.control.ports import ClusterSource, MemberSource, OffsetSource, ProducerSource
 from shared.errors import KafkaUnavailable, NotFound, Unavailable, ZooKeeperUnavailable
 from shared.model.names import Names

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from services.control.core.operations.operation import Operation
 from services.control.core.operations.wishes import Wish, pins_after, pins_restored
-from services.control.live.cluster_view import ClusterView
+from services.control.live.view.cluster_view import ClusterView
 from services.control.ports import MemberDrain, PauseStore, PinStore
 from shared.errors import Conflict, PeerUnavailable
 from shared.model.cluster import PauseNode

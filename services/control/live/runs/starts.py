@@ -9,9 +9,9 @@ import asyncio
 
 from services.control.core.causes import Cause, cause_of
 from services.control.core.runs.run import Run
-from services.control.live.actions import Actions
-from services.control.live.cluster_view import ClusterView
-from services.control.live.submissions import submission_for
+from services.control.live.acts.actions import Actions
+from services.control.live.runs.submissions import submission_for
+from services.control.live.view.cluster_view import ClusterView
 from services.control.ports import JobRunner
 
 

@@ -17,7 +17,7 @@ from services.control.core.queues import QueueRow
 from services.control.core.report.report import owner_statuses
 from services.control.core.runs.last_runs import LastAudit, failed_last, last_audit, last_audit_run
 from services.control.core.runs.run import Run
-from services.control.live.cluster_view import ClusterView, Served
+from services.control.live.view.cluster_view import ClusterView, Served
 from services.control.ports import JobRunner
 from shared.errors import Unavailable
 from shared.model.names import DEFAULT_GROUP

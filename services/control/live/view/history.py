@@ -22,7 +22,7 @@ from services.control.core.history.group_history import (
 from services.control.core.history.hour import STEP_MS, Number
 from services.control.core.lake.freshness import FreshnessRow
 from services.control.core.report.rows import StreamRow
-from services.control.live.cluster_view import ClusterView
+from services.control.live.view.cluster_view import ClusterView
 from shared.errors import InvalidInput, Unavailable
 
 FRESH_MS = 4 * STEP_MS

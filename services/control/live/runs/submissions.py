@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from services.control.core.causes import NOBODY, Cause
 from services.control.core.runs.jobs import Check, job_named, parse_parameters
 from services.control.core.runs.run import ScheduledFor, Submission
-from services.control.live.cluster_view import ClusterView, UnknownGroup
+from services.control.live.view.cluster_view import ClusterView, UnknownGroup
 from services.control.spark.reports.plan import plan_faults
 
 CHECKS: Mapping[str, Check] = {"reports": plan_faults}

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Response
 from services.control.core.found import KeyRow, OpenRow, RecordPage, SessionRow, StreamKeys
 from services.control.http.api.openapi import answers, encoded, refuses
 from services.control.http.api.pages import INVALID, NOT_FOUND, UNAVAILABLE, Group
-from services.control.live.lookup import LookUp
+from services.control.live.look_ups import LookUp
 from shared.model.fragments import MAX_KEY_BYTES
 from shared.model.names import DEFAULT_GROUP
 

@@ -41,9 +41,9 @@ from services.control.core.operations.operation import (
 from services.control.core.operations.progress import OperationDetail, detail_of
 from services.control.core.operations.wishes import Wish, check, pins_changed
 from services.control.core.report.rows import StreamRow
-from services.control.live.actions import Actions
-from services.control.live.cluster_view import ClusterView, UnknownStream
-from services.control.live.effects import Effects
+from services.control.live.acts.actions import Actions
+from services.control.live.acts.effects import Effects
+from services.control.live.view.cluster_view import ClusterView, UnknownStream
 from services.control.ports import OperationStore
 from shared.errors import BatonError, Unavailable, ZooKeeperUnavailable
 

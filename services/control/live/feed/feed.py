@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
 from services.control.core.events.movements import READ, Movement, movements
 from services.control.core.events.recent_events import EventFilter, RecentEvents, StoredEvent
-from services.control.live.seats import Seats
+from services.control.live.feed.seats import Seats
 from shared.errors import KafkaUnavailable, Unavailable
 
 HEARTBEAT_S = 15.0
