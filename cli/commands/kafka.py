@@ -10,7 +10,7 @@ import asyncio
 
 import click
 
-from cli.kafka.groups import check_names
+from cli.kafka.known_names import check_names
 from cli.kafka.repair import change_settings, delete_offsets, delete_records, read_record
 from cli.terminal.escaping import echo, escaped
 from cli.terminal.options import group_option, kafka_options, output_option

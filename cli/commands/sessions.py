@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from cli.commands.control import print_list
-from cli.kafka.delivered import Delivered, open_sessions
-from cli.kafka.groups import check_names
+from cli.kafka.known_names import check_names
+from cli.kafka.sessions import Delivered, open_sessions
 from cli.terminal.escaping import echo, escaped
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column

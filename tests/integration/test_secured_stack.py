@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cli.kafka.delivered import open_sessions
+from cli.kafka.sessions import open_sessions
 from cli.stack.options import StackOptions
 from cli.stack.secured.certificates import make_authority
 from cli.stack.secured.locks import FOLDER, OPERATOR, TOKENS, StackLocks

@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 from fastapi import FastAPI, Query, Request, Response
 
-from services.consumer.core.commits.lookup import held_key, looking_over
+from services.consumer.core.commits.held import held_key, looking_over
 from services.consumer.core.commits.stream import Stream
 from services.consumer.handover.routes import Reception, envelope_of
 from services.consumer.stream.slices import in_slices
