@@ -144,7 +144,7 @@ def _plain(spark: Any, kafka: str, fragments: int, folder: Path) -> None:
 
 def _child(which: str, kafka: str, fragments: int, folder: Path) -> None:
     from cli.stack.jars.lock import jar_folder
-    from services.control.spark.spark_session import start_spark
+    from services.control.spark.session.spark_session import start_spark
 
     spark = start_spark(name="bench", master="local[2]", jars=str(jar_folder("spark")), work=folder / "work")
     job = {"audit": _audit, "plain": _plain}[which]

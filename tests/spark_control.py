@@ -14,7 +14,7 @@ from services.control.adapters.runs.runner import SparkRunner
 from services.control.adapters.runs.store import RunStore
 from services.control.core.runs.run import ENDED, Run, Submission
 from services.control.spark.driver.folder import DRIVERS, DriverFolder
-from services.control.spark.request import ClusterOptions, ZooKeeperPlace
+from services.control.spark.run.request import ClusterOptions, ZooKeeperPlace
 from shared.model.group import GroupSettings
 
 LOCK_TIMEOUT_S = 15.0

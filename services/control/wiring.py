@@ -60,7 +60,7 @@ from services.control.settings import (
     spark_jars_for,
     spark_master_for,
 )
-from services.control.spark.request import ClusterOptions, ZooKeeperPlace
+from services.control.spark.run.request import ClusterOptions, ZooKeeperPlace
 from services.control.tables.lake import Lake
 from services.control.tables.positions import LakePositions
 from services.control.tables.reader import TableReader

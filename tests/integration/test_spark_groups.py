@@ -12,7 +12,7 @@ import msgspec
 
 from cli.stack.jars.lock import jar_folder
 from services.control.spark.audit.job import audit
-from services.control.spark.request import RunRequest
+from services.control.spark.run.request import RunRequest
 from shared.model.group import parse_group_settings
 from shared.zookeeper.group_chain import read_chain
 from tests.e2e.fleet import SETTINGS, Fleet, fleet, new_seed

@@ -18,7 +18,7 @@ from cli.stack.jars.lock import jar_folder
 from services.control.spark.audit.job import audit
 from services.control.spark.kafka.client import java_properties
 from services.control.spark.kafka.log import offsets, read_log, topic_partitions
-from services.control.spark.request import RunRequest
+from services.control.spark.run.request import RunRequest
 from shared.kafka.admin.topics import ensure_topics, fragments_topics, sessions_topic
 from shared.kafka.connect.access import KafkaAccess
 from shared.kafka.connect.cluster import Cluster

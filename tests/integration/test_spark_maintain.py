@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from services.control.spark import session_settings
 from services.control.spark.lake.job import lake
 from services.control.spark.lake.maintain import maintain
 from services.control.spark.reports.job import reports
+from services.control.spark.session import settings as session_settings
 from tests.lake import DAY_MS, NOON_MS, forget_tables, session_record, table_keys
 from tests.spark import Pipeline
 

@@ -23,7 +23,7 @@ from services.control.core.runs.schedules import Retry, Schedule, ScheduleRow
 from services.control.live.acts.actions import Actions
 from services.control.live.runs.scheduler import Scheduler
 from services.control.live.view.cluster_view import ClusterView
-from services.control.spark.request import ZooKeeperPlace
+from services.control.spark.run.request import ZooKeeperPlace
 from shared.model.group import GroupSettings
 from tests.unit.control.sources import small_baton
 from tests.waiting import until

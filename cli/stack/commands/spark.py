@@ -22,7 +22,7 @@ def pack(target: Path) -> None:
     The executors' Python must have the same minor version as this one, on the same kind of machine.
     """
     # only here: the command line works without Spark's packages
-    from services.control.spark.pack import write_pack
+    from services.control.spark.session.pack import write_pack
 
     size = write_pack(target)
     echo(f"{target} has {size / 1e6:.0f} MB; set BATON_SPARK_PACK={target.absolute()} for control")

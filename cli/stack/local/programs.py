@@ -27,7 +27,7 @@ from cli.stack.servers.servers import (
     zookeeper_argv,
 )
 from cli.stack.servers.spark_servers import spark_environment, spark_master_argv, spark_worker_argv
-from services.control.spark.spark_locks import write_spark_locks
+from services.control.spark.session.locks import write_spark_locks
 
 WORKER_MEMORY = "1g"
 """What a Spark worker may give its executors; Spark asks for 1 GB for each."""

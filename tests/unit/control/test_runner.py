@@ -22,7 +22,7 @@ from services.control.adapters.runs.runner import SparkRunner
 from services.control.adapters.runs.store import LOG_PART, RunsInUse, RunStore
 from services.control.core.causes import NOBODY, cause_of
 from services.control.core.runs.run import ENDED, JobAlreadyRunning, Progress, Run, Submission, UnknownRun
-from services.control.spark.request import read_request
+from services.control.spark.run.request import read_request
 from shared.errors import SparkUnavailable
 from shared.model.group import GroupSettings
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from services.control.core.runs.run import Run, Submission
-from services.control.spark.request import ClusterOptions, ZooKeeperPlace
+from services.control.spark.run.request import ClusterOptions, ZooKeeperPlace
 from shared.kafka.connect.access import Kafka
 
 

@@ -1,7 +1,7 @@
 """What a stream's recent positions and ends say: its status, its rate, and how long its lag has lasted.
 
 Pure. `LagHistory` keeps each sample once: those of the window for status and rate, and of the older ones
-those that say when the oldest waiting record was written. `services/control/live/view/cluster_view.py` feeds it.
+those that say when the oldest waiting record was written. `live/view/cluster_view.py` feeds it.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ Pure. Everything is derived from the runs that control keeps on disk, so a resta
 nor repeats a start. Time is divided into slots as long as the schedule's period, counted from 1970-01-01
 00:00 UTC: `every 1d` starts at midnight. Each slot has one round, which runs the jobs in order, each after
 the one before it has succeeded. Slots that begin during a round are skipped, so rounds never overlap. A
-failed run is retried after a pause that doubles, until the next slot begins. `live/scheduler.py` starts the
-runs.
+failed run is retried after a pause that doubles, until the next slot begins. `live/runs/scheduler.py` starts
+the runs.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from services.control.spark.lake.checksums import day_sums
 from services.control.spark.lake.positions import newest_note, note_of_rows
 from services.control.spark.lake.sums import Sums
 from services.control.spark.lake.table import LakeTable
-from services.control.spark.request import RunRequest
+from services.control.spark.run.request import RunRequest
 
 PLACE = ("topic_id", "topic_partition", "topic_offset")
 """Columns that say where in the topic a row's session is; earlier layouts lack them."""

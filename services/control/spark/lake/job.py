@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from services.control.spark.delta import MOST_OVERTAKEN, Overtaken, Transaction
-from services.control.spark.driver.run_lock import CheckLock, unlocked
 from services.control.spark.kafka.log import (
     RECORD_SCHEMA,
     offsets,
@@ -39,8 +38,9 @@ from services.control.spark.lake.rows import NARROW_SCHEMA, ROW_SCHEMA, Counts, 
 from services.control.spark.lake.sums import Span, add
 from services.control.spark.lake.table import LakeTable
 from services.control.spark.lake.unreadable import set_aside
-from services.control.spark.request import Result, RunRequest
-from services.control.spark.session_settings import settings
+from services.control.spark.run.lock import CheckLock, unlocked
+from services.control.spark.run.request import Result, RunRequest
+from services.control.spark.session.settings import settings
 
 OPEN_FILES: Final = "spark.sql.maxConcurrentOutputFileWriters"
 """Lets a task write several days at once, instead of sorting its records by day."""

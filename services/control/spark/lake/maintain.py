@@ -20,15 +20,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from services.control.spark.delta import Overtaken, quoted, raise_if_overtaken, retry_overtaken
-from services.control.spark.driver.run_lock import CheckLock, unlocked
 from services.control.spark.files import folders, remove
 from services.control.spark.lake.columns import SESSIONS_COLUMNS
 from services.control.spark.lake.job import application_of
 from services.control.spark.lake.plan import read_note
 from services.control.spark.lake.positions import current_note
 from services.control.spark.lake.table import PROPERTIES, LakeTable
-from services.control.spark.request import Result, RunRequest
-from services.control.spark.session_settings import for_size, settings
+from services.control.spark.run.lock import CheckLock, unlocked
+from services.control.spark.run.request import Result, RunRequest
+from services.control.spark.session.settings import for_size, settings
 from shared.errors import InvalidInput
 
 FILE_BYTES: Final = 256 * 1024 * 1024

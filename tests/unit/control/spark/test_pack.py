@@ -7,7 +7,7 @@ import time
 import zipfile
 from pathlib import Path
 
-from services.control.spark.pack import KEPT_S, ensure_pack
+from services.control.spark.session.pack import KEPT_S, ensure_pack
 
 
 def test_the_archive_holds_what_executors_import_and_nothing_of_sparks(tmp_path: Path) -> None:

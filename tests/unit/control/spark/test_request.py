@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.control.spark.driver.run_lock import MARGIN_S, TURN_S, patience_of
-from services.control.spark.request import RunRequest, ZooKeeperPlace
+from services.control.spark.run.lock import MARGIN_S, TURN_S, patience_of
+from services.control.spark.run.request import RunRequest, ZooKeeperPlace
 from shared.model.group import GroupSettings
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from services.control.spark.request import ClusterOptions
-from services.control.spark.spark_session import spark_options
+from services.control.spark.run.request import ClusterOptions
+from services.control.spark.session.spark_session import spark_options
 
 MASTERS = ("spark://far:7077", "yarn", "k8s://https://api:6443")
 WORK = Path("work")

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from services.control.spark.driver.run_lock import ANSWER_S, Holder, LockLost, RunLock, RunUnderWay
+from services.control.spark.run.lock import ANSWER_S, Holder, LockLost, RunLock, RunUnderWay
 from shared.errors import ZooKeeperUnavailable
 from shared.model.names import Names
 from tests.fakes.coordinator import InMemoryZooKeeper, ZnodeStore

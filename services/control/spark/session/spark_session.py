@@ -18,9 +18,9 @@ from pyspark.sql import SparkSession
 
 from services.control.settings import is_on_this_machine
 from services.control.spark.kafka.client import REDACTED
-from services.control.spark.pack import ensure_pack
-from services.control.spark.request import ClusterOptions
-from services.control.spark.spark_locks import write_spark_locks
+from services.control.spark.run.request import ClusterOptions
+from services.control.spark.session.locks import write_spark_locks
+from services.control.spark.session.pack import ensure_pack
 from shared.class_archive import from_archive
 from shared.errors import SparkUnavailable
 
@@ -42,7 +42,7 @@ looks a short name up in every jar."""
 UNPACKED = "baton"
 """The archive's folder in an executor's working folder."""
 STANDARD = ClusterOptions()
-PROJECT = Path(__file__).resolve().parents[3]
+PROJECT = Path(__file__).resolve().parents[4]
 
 
 def start_spark(

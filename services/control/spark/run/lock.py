@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from services.control.spark.request import RunRequest, ZooKeeperPlace
+from services.control.spark.run.request import RunRequest, ZooKeeperPlace
 from shared.errors import Conflict, ZooKeeperUnavailable
 from shared.zookeeper.access import access_source
 from shared.zookeeper.connection import ZooKeeper

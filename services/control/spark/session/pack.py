@@ -33,7 +33,7 @@ EXECUTED: Final = (
 WITH_SPARK: Final = frozenset({"pyspark", "py4j"})
 KEPT_S: Final = 30 * 86_400
 """How long unused archives stay: executors that start late still fetch the one that their driver uses."""
-PROJECT: Final = Path(__file__).resolve().parents[3]
+PROJECT: Final = Path(__file__).resolve().parents[4]
 FOLDERS: Final = ("services", "shared")
 UNUSED: Final = ("*/tests/*", "pyarrow/include/*", "pyarrow/*flight*", "pyarrow/*_s3*")
 """A quarter of what each executor would unpack: tests, headers, and what Arrow loads only when asked."""
