@@ -61,7 +61,7 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
     from services.control.live.view.history import History
     from services.control.live.view.problems import Problems
     from tests.fakes.coordinator import InMemoryZooKeeper, ZnodeStore
-    from tests.unit.control.test_app import app_on
+    from tests.unit.control.http.test_app import app_on
 
     feed = EventFeed()
     world = SimulatedCluster(streams, members, changes_per_s, feed)

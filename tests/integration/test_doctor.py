@@ -19,8 +19,8 @@ from shared.model.names import Names
 from shared.model.routing import initial_table
 from shared.zookeeper.connection import ZooKeeper
 from tests.servers import free_port
+from tests.unit.cli.commands.test_show import ANSWERS
 from tests.unit.cli.fake_services import InMemoryControl, served
-from tests.unit.cli.test_show_lists import ANSWERS
 from tests.waiting import until
 
 FAULTS = {

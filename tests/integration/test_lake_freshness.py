@@ -24,8 +24,8 @@ from services.control.tables.positions import COMMITS, LakePositions
 from shared.model.names import Names
 from tests.tables import session, write_sessions
 from tests.topics import admin_client, delete_below
+from tests.unit.control.http.test_app import InMemoryRunner
 from tests.unit.control.sources import small_baton
-from tests.unit.control.test_app import InMemoryRunner
 from tests.waiting import until
 
 RETENTION_MS = 7 * 86_400_000

@@ -22,8 +22,8 @@ from services.control.http.api.access.access import Access
 from services.control.http.api.access.tokens import Tokens
 from shared.errors import InvalidInput
 from tests.unit.cli.fake_services import served
+from tests.unit.control.http.test_app import InMemoryRunner, app_of
 from tests.unit.control.sources import small_baton
-from tests.unit.control.test_app import InMemoryRunner, app_of
 
 STACK = "http://127.0.0.1:8100"
 ROOT = Path(__file__).parents[3]

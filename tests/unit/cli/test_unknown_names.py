@@ -16,8 +16,8 @@ from cli.main import cli as baton_cli
 from shared.errors import NotFound
 from shared.model.rejects import REASONS
 from tests.unit.cli.fake_services import baton
+from tests.unit.control.http.test_app import InMemoryRunner, app_of
 from tests.unit.control.sources import small_baton
-from tests.unit.control.test_app import InMemoryRunner, app_of
 
 ROOT = Path(__file__).parents[3]
 GROUP = "there is no group 'nope'"
