@@ -63,12 +63,12 @@ def environment_of(service: str) -> dict[str, str]:
 
 
 def variables_in(service: str, baton_env: dict[str, str]) -> dict[str, str]:
-    """What a container's process sees: the image's `ENV`, then `baton.env`, then `environment`.
+    """What a container's process sees: the image's `ENV`, then its two files, then `environment`.
 
-    Later ones win, as in the compose specification.
+    Later ones win, as in the compose specification. The second file is the service's own, and holds its secrets.
     """
     declared = COMPOSE["services"][service]
-    assert [file["path"] for file in declared["env_file"]] == ["baton.env"]
+    assert [file["path"] for file in declared["env_file"]] == ["baton.env", f"baton.{service}.env"]
     return {**image_environment(declared["build"]["target"]), **baton_env, **environment_of(service)}
 
 
