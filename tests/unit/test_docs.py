@@ -118,7 +118,9 @@ def test_no_page_needs_kafkas_own_tools() -> None:
     pages = [*(page for page in PAGES if page.name != "CHANGELOG.md"), ROOT / "agent" / "try.js"]
 
     # with and without `.sh`, as distributions name them
-    found = offenders(lambda page: re.findall(r"(?<![\w-])(?:kafka|zookeeper)-[a-z-]+", page.read_text()), pages)
+    found = offenders(
+        lambda page: re.findall(r"(?<!-)\b(?:kafka|zookeeper)-[a-z-]+", page.read_text()), pages
+    )
 
     assert found == {}
 
