@@ -1,6 +1,6 @@
 """What an owned stream holds, for people who look: a key's open session, the oldest and the heaviest ones.
 
-Pure, and without a trace in the stream. `member/lookup.py` answers control with it.
+Pure, and without a trace in the stream. `member/held_routes.py` answers control with it.
 """
 
 from __future__ import annotations

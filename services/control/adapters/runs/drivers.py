@@ -1,7 +1,7 @@
 """The drivers that control has started, and which of them wait for another run.
 
 Each has a folder (`spark/driver/folder.py`) with its record, so a restarted control finds the drivers of the
-one before. Used by `spark_runner.py`.
+one before. Used by `runner.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs Spark programs, each in its own process group, and keeps their records on disk.
 
-It looks at files, processes and Spark's REST API, and does what `core/runs.py` decides. A driver whose run
-has succeeded waits for the next one (`spark_drivers.py`). A restarted control resumes all its runs, including
+It looks at files, processes and Spark's REST API, and does what `core/runs/run.py` decides. A driver whose
+run has succeeded waits for the next one (`drivers.py`). A restarted control resumes all its runs, including
 those whose driver is still alive. A control that stops leaves its drivers running for the next one, unless it
 is told to end them.
 """

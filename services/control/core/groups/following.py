@@ -1,6 +1,6 @@
 """What follows what among groups: which sessions are current, and when a group may be promoted or deleted.
 
-Pure. `core/rewinds.py` decides where a group starts that follows another one.
+Pure. `rewinds.py` decides where a group starts that follows another one.
 """
 
 from __future__ import annotations

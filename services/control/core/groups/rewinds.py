@@ -2,7 +2,7 @@
 
 Pure. A group never goes back (`shared/model/start.py`), so a rewind makes another group. Its start in a
 stream is what the operator asks for, but at most where everything before is delivered, and at least where the
-log still begins. `live/groups.py` reads the facts and makes the group.
+log still begins. `live/acts/groups.py` reads the facts and makes the group.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """An hour of a group's numbers: one sample every 15 s, as control keeps it and as the topic stores it.
 
-Pure. Of two samples for one slot (`hour.py`) the one that knows more stays. `live/history.py` takes and
+Pure. Of two samples for one slot (`hour.py`) the one that knows more stays. `live/view/history.py` takes and
 restores them.
 """
 

@@ -1,7 +1,7 @@
 """An hour of the queues' numbers: one sample of all queues every 15 s, kept beside those of the groups.
 
 Pure. The topic `baton.history` holds both kinds of samples; each parser refuses the other's.
-`live/queue_history.py` takes and restores them.
+`live/queues/history.py` takes and restores them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What an operator may ask for, when it is refused, and how it changes the pins.
 
 Pure. Each wish changes something in ZooKeeper (pins, a member's state, the group's pause), which changes what
-the members do. `core/forecasts.py` says what would move, `core/operations.py` follows a wish to its end.
+the members do. `forecasts.py` says what would move, `operation.py` follows a wish to its end.
 """
 
 from __future__ import annotations

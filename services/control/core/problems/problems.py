@@ -1,7 +1,7 @@
 """What is wrong now, ranked, in sentences with what to do about it.
 
 Pure. `problems_in` finds what is wrong in what control knows of one group; `ProblemLog` remembers since when,
-and holds back what is usually over in a moment. `problem_texts.py` has the words. Used by `live/problems.py`.
+and holds back what is usually over in a moment. `texts.py` has the words. Used by `live/view/problems.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What control observes: the cluster (ZooKeeper), offsets and heads (Kafka), statuses and plans (members).
 
-Pure values. The adapters fill them, `core/report.py` joins them. A field that a status lacks takes its
+Pure values. The adapters fill them, `report.py` joins them. A field that a status lacks takes its
 default, so a newer control understands an older member.
 """
 

@@ -1,6 +1,6 @@
 """The rows that control answers with, and the only description of their JSON: schemas are derived from them.
 
-Pure values. `core/report.py` fills them, `services/control/live/view/cluster_view.py` encodes them.
+Pure values. `report.py` fills them, `services/control/live/view/cluster_view.py` encodes them.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class IllegalTransition(InvariantBroken):
 
 
 class ScheduledFor(msgspec.Struct, frozen=True, kw_only=True):
-    """A run's place in its schedule; `core/schedules.py` explains slot, step and attempt."""
+    """A run's place in its schedule; `schedules.py` explains slot, step and attempt."""
 
     schedule: Annotated[str, Meta(description="the schedule's name")]
     slot: Annotated[int, Meta(description="when the round was due (ms UTC)")]

@@ -1,6 +1,6 @@
 """Makes groups that follow others, gives them other names, and deletes them.
 
-The core decides (`core/rewinds.py`, `core/groups.py`); this file reads the facts, and writes once. A rewind
+The core decides (`rewinds.py` and `following.py` in `core/groups`); this file reads the facts, and writes once. A rewind
 or promotion is an operation that is done as soon as it was written.
 """
 

@@ -1,4 +1,4 @@
-"""Starts the runs that `core/schedules.py` says are due.
+"""Starts the runs that `core/runs/schedules.py` says are due.
 
 It keeps no state that must survive a restart. If a user has already started a run of the job, the scheduled
 one waits; that is not a failure.

@@ -1,6 +1,6 @@
 """Whatever a broker answers to a question, the caller gets a whole answer or one error, soon, and goes on.
 
-Transactions and sent records have sweeps of their own (`test_kafka_transactions.py`, `test_kafka_sender.py`).
+Transactions and sent records have sweeps of their own (`send/test_transactional.py`, `send/test_sender.py`).
 """
 
 from __future__ import annotations
