@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from services.control.core.runs.run import Run, Submission
-from services.control.spark.run.request import ClusterOptions, ZooKeeperPlace
+from services.control.spark.run.request import ClusterOptions, RunRequest, ZooKeeperPlace
 from shared.kafka.connect.access import Kafka
 
 
@@ -23,18 +22,25 @@ class SparkPlace:
     zookeeper: ZooKeeperPlace | None = None
     cluster: ClusterOptions = field(default_factory=ClusterOptions)
 
-    def request(self, run: Run, submission: Submission, driver: Path, *, idle_s: float) -> dict[str, Any]:
-        """The content of the run's `request.json`; `driver`: the folder of a driver started for this run."""
-        return asdict(self) | {
-            "id": run.id,
-            "job": run.job,
-            "parameters": run.parameters,
-            "group": run.group,
-            "group_settings": submission.settings,
-            "streams": submission.streams,
-            "stream_table": submission.stream_table,
-            "chain": submission.chain,
-            "timeout_s": run.timeout_s,
-            "driver": str(driver),
-            "idle_s": idle_s,
-        }
+    def request(self, run: Run, submission: Submission, driver: Path, *, idle_s: float) -> RunRequest:
+        """The request of a run; `driver`: the folder of a driver started for this run."""
+        return RunRequest(
+            id=run.id,
+            job=run.job,
+            kafka=self.kafka,
+            lake=self.lake,
+            jars=self.jars,
+            group_settings=submission.settings,
+            streams=submission.streams,
+            stream_table=submission.stream_table,
+            chain=submission.chain,
+            parameters=run.parameters,
+            namespace=self.namespace,
+            master=self.master,
+            group=run.group,
+            timeout_s=run.timeout_s,
+            zookeeper=self.zookeeper,
+            cluster=self.cluster,
+            driver=str(driver),
+            idle_s=idle_s,
+        )

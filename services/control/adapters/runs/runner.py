@@ -139,7 +139,7 @@ class SparkRunner:
                 run, submission, self._drivers.folder_of(run.id).path, idle_s=self._drivers.idle_s
             )
             self._store.create(run, request)
-            run, processes = self._handed_over(run) or self._begun(run)
+            run, processes = self._give(run)
         except OSError as error:
             self._store.remove(run.id)
             raise SparkUnavailable(f"the driver cannot be started: {error}") from None
@@ -255,43 +255,29 @@ class SparkRunner:
             driver = run.driver or run.id
             found = self._drivers.find(driver, self._store.folder_of(run.id))
             if found is not None:
-                run, processes = self._given(run, driver, found, is_handed_over=driver != run.id)
+                run, processes = _driven(run, driver, found), found
                 self._keep(run)
         return _Watched(run, processes)
 
-    def _handed_over(self, run: Run) -> tuple[Run, ProcessGroup] | None:
-        """The run with a driver that waited for one; None if none does. Raises OSError."""
+    def _give(self, run: Run) -> tuple[Run, ProcessGroup]:
+        """The run with a driver that waited for one, else with a new one. Raises OSError."""
         for driver, processes in self._drivers.waiting():
-            self._announce(run, driver)
+            self._store.save(_driven(run, driver))
             if self._drivers.folder_of(driver).give(self._store.folder_of(run.id)):
-                return self._given(run, driver, processes)
-        return None
+                return _driven(run, driver, processes), processes
+        return self._start_driver(run)
 
-    def _announce(self, run: Run, driver: str) -> None:
-        """Records which driver is about to get the run, so that the next control finds it. Raises OSError."""
-        of_driver = {"pid": 0, "born": "", "driver": driver, "is_handed_over": True}
-        self._store.save(msgspec.structs.replace(run, **of_driver))
-
-    def _begun(self, run: Run) -> tuple[Run, ProcessGroup]:
+    def _start_driver(self, run: Run) -> tuple[Run, ProcessGroup]:
         """The run with a new driver of its own. Raises OSError."""
-        self._announce(run, run.id)
+        self._store.save(_driven(run, run.id))
         processes = self._drivers.start(run.id, self._store.folder_of(run.id))
-        return self._given(run, run.id, processes, is_handed_over=False)
-
-    @staticmethod
-    def _given(
-        run: Run, driver: str, processes: ProcessGroup, *, is_handed_over: bool = True
-    ) -> tuple[Run, ProcessGroup]:
-        """The run with its driver; `is_handed_over`: the driver was waiting for a run."""
-        pid, born = processes.leader, processes.born
-        of_driver = {"pid": pid, "born": born, "driver": driver, "is_handed_over": is_handed_over}
-        return msgspec.structs.replace(run, **of_driver), processes
+        return _driven(run, run.id, processes), processes
 
     def _replace_driver(self, watched: _Watched, run: Run) -> None:
         """Starts a new driver for a run that a waiting driver has not begun."""
         logger.warning("driver replaced", extra={"run": run.id, "driver": run.driver})
         try:
-            watched.run, watched.processes = self._begun(run)
+            watched.run, watched.processes = self._start_driver(run)
         except OSError as error:
             failure = RunError(condition="SparkUnavailable", message=f"no driver can be started: {error}")
             self._conclude(watched, run.ended("failed", self._now_ms(), failure))
@@ -311,6 +297,16 @@ class SparkRunner:
             self._store.save(run)
         except OSError as error:
             logger.exception("run record not written", extra={"run": run.id, "why": str(error)})
+
+
+def _driven(run: Run, driver: str, processes: ProcessGroup | None = None) -> Run:
+    """The run with its driver. Without processes it is about to get this driver: once that is on disk, the
+    next control finds the driver, or starts another one.
+    """
+    pid, born = (processes.leader, processes.born) if processes else (0, "")
+    # a driver has the name of its first run
+    is_handed_over = processes is None or driver != run.id
+    return msgspec.structs.replace(run, pid=pid, born=born, driver=driver, is_handed_over=is_handed_over)
 
 
 def _new_id(now_ms: int) -> str:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from services.control.core.runs.run import LogPart, Run, RunError
+from services.control.spark.run.request import RunRequest
 from shared.errors import Conflict
 
 MAX_LAST_WORDS = 300
@@ -68,7 +69,7 @@ class RunStore:
         """The folder of the run's files."""
         return self.folder / run_id
 
-    def create(self, run: Run, request: dict[str, Any]) -> None:
+    def create(self, run: Run, request: RunRequest) -> None:
         """Creates the run's folder with its request and record. Raises OSError."""
         self.folder_of(run.id).mkdir(parents=True)
         _write(self.folder_of(run.id) / "request.json", msgspec.json.encode(request))

@@ -1,7 +1,7 @@
 """Makes groups that follow others, gives them other names, and deletes them.
 
-The core decides (`rewinds.py` and `following.py` in `core/groups`); this file reads the facts, and writes once. A rewind
-or promotion is an operation that is done as soon as it was written.
+The core decides (`rewinds.py` and `following.py` in `core/groups`); this file reads the facts, and
+writes once. A rewind or promotion is an operation that is done as soon as it was written.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pytest
 
 from services.control.adapters.runs.drivers import SparkDrivers
 from services.control.adapters.runs.process_group import born_of
-from services.control.adapters.runs.runner import SparkRunner
+from services.control.adapters.runs.store import RunStore
 from services.control.core.runs.run import ENDED, TAKE_OVER_MS, Run
 from services.control.spark.driver.folder import DriverFolder
 from tests.unit.control.adapters.runs.test_runner import Bench, poll
@@ -135,6 +135,13 @@ class Killed(BaseException):
     """Control dies here."""
 
 
+def without_pid(store: RunStore, run: Run, save: Callable[[RunStore, Run], None] = RunStore.save) -> None:
+    """Control dies before it has written the pid of a driver."""
+    if run.pid:
+        raise Killed
+    save(store, run)
+
+
 @pytest.mark.parametrize("how", ["$.succeed", "$.hang"])
 @pytest.mark.parametrize("is_warm", [False, True])
 async def test_a_control_killed_right_after_the_start_of_a_driver_leaves_a_run_that_goes_on(
@@ -143,10 +150,7 @@ async def test_a_control_killed_right_after_the_start_of_a_driver_leaves_a_run_t
     """Before it has written the driver's pid. The next control finds the driver, and starts no second one."""
     first = await done(bench) if is_warm else None
 
-    def die(*_: object, **__: object) -> None:
-        raise Killed
-
-    monkeypatch.setattr(SparkRunner, "_given", die)
+    monkeypatch.setattr(RunStore, "save", without_pid)
     with pytest.raises(Killed):
         await bench.start(how)
     monkeypatch.undo()
@@ -198,11 +202,8 @@ async def test_a_control_killed_while_it_replaces_a_driver_starts_no_third_one(
     run = await bench.start("$.succeed")
     bench.ahead_ms += TAKE_OVER_MS + 1
 
-    def die(*_: object, **__: object) -> None:
-        raise Killed
-
     with monkeypatch.context() as patched:
-        patched.setattr(SparkRunner, "_given", die)
+        patched.setattr(RunStore, "save", without_pid)
         with pytest.raises(Killed):
             await bench.runner.step()
     bench.again()
