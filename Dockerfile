@@ -21,7 +21,7 @@ COPY requirements.lock ./
 RUN pip install --require-hashes -r requirements.lock \
     && pip uninstall --yes check-jsonschema cyclonedx-python-lib hypothesis mypy pytest pytest-asyncio ruff schemathesis selenium \
        importlib-resources kubernetes-validate \
-       duckdb matplotlib contourpy cycler fonttools kiwisolver pillow pyparsing
+       duckdb pillow
 
 # without Spark, which is most of the size
 FROM packages AS light
