@@ -111,7 +111,7 @@ def keep_the_order_of_the_copy(patch: Patch) -> None:
     """Sessions keep the order of the copy, so some silent sessions would go unnoticed."""
 
     class Unmoved(OpenTable):
-        def move_to_end(self, key: str) -> None:
+        def move_to_end(self, key: str, last: bool = True) -> None:
             pass
 
     patch.setattr(received, "Copy", lambda **fields: Copy(sessions=Unmoved(), **fields))

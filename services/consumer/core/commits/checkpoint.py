@@ -192,13 +192,13 @@ def _apply(checkpoint: Checkpoint, record: CheckpointRecord) -> None:
         parked = checkpoint.parked.get(wire.key)
         # the session closed after it was parked; one that begins above the offset is the key's next
         if parked is not None and parked.first_offset <= wire.offset:
-            checkpoint.parked.pop(wire.key)
+            del checkpoint.parked[wire.key]
         put_covered(checkpoint.covered, wire)
     for chunk in record.parked:
         session = checkpoint.parked.get(chunk.key)
         if session is None or session.first_offset != chunk.first_offset:
             session = OpenSession(chunk.key, chunk.first_offset, chunk.opened_at, chunk.low_t, 0, 0)
-            checkpoint.parked.pop(chunk.key)
+            checkpoint.parked.pop(chunk.key, None)
             checkpoint.parked.add(session)
         ids = session.ids or {}
         if chunk.start > len(session.data) or chunk.ids_start > len(ids):

@@ -141,7 +141,7 @@ def _applying(copy: Copy, reader: BundleReader) -> Steps[None]:
     # closed keys first: the same key may have a new session in this very delta
     for keys in sliced(reader.wire.closed):
         for key in keys:
-            if (gone := copy.sessions.pop(key)) is not None:
+            if (gone := copy.sessions.pop(key, None)) is not None:
                 copy.bytes -= gone.bytes
                 copy.pinned.pop(key, None)
         yield

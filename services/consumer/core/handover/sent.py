@@ -57,7 +57,7 @@ def copying(stream: Stream) -> Steps[tuple[bytes, SentCopy]]:
     state = stream.assembler
     position, head, writer = state.position, stream.head, BundleWriter(state.position)
     known = LargeDict[str, tuple[int, int, int, int]]()
-    keys = list(state.open.keys())  # all at once: between slices, a session may change its place
+    keys = list(state.open.unordered_keys())  # all at once: between slices, a session may change its place
     yield
     found = []
     for part in sliced(keys):
@@ -148,7 +148,7 @@ def _changed_since(
     has_parked = stream.head != base.head
     changed: list[tuple[OpenSession, int, int]] = []
     anew: set[str] = set()
-    for part in sliced(stream.assembler.open.newest_first()):
+    for part in sliced(reversed(stream.assembler.open.values())):
         for session in part:
             key = session.key
             is_recent = session.last_offset >= base.position

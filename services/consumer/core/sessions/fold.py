@@ -209,9 +209,7 @@ class Fold:
     ) -> OpenSession | None:
         """Rules 3 to 6, without `end`: the fragment's session now, or None if the fragment is dropped."""
         key, offset, size = fragment.key, record.offset, len(raw)
-        session = (part := self.open.first).get(key)
-        if session is None:
-            part, session = self.open.find_beyond(key)
+        session = self.open.get(key)
         if session is not None and (
             t - session.last_t > self._gap
             or self.w - session.w > self._silence
@@ -238,9 +236,9 @@ class Fold:
                 self.w = max(self.w, t)
                 return None
             session = OpenSession(key, offset, record.timestamp, t, self.w, a_before)
-            part[key] = self.pinned[key] = session
+            self.open[key] = self.pinned[key] = session
         else:
-            part.move_to_end(key)
+            self.open.move_to_end(key)
             session.last_offset = offset
             if t > session.last_t:
                 session.last_t = t
@@ -292,7 +290,7 @@ class Fold:
             self.ticks += 1
             return True
         if self._marker is None or self._marker[0] != offset:
-            self._marker = offset, due_by(marker.time, self.open.runs())
+            self._marker = offset, due_by(marker.time, self.open.values())
         for session in self._marker[1]:
             if session is None:
                 return False

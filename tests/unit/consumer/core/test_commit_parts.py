@@ -307,8 +307,8 @@ def is_reached(world: StreamWorld, commits: int) -> bool:
 def count_visits(patch: pytest.MonkeyPatch) -> list[OpenSession]:
     """The sessions that are looked at one after another from here on, in any table of open sessions."""
     visited: list[OpenSession] = []
-    runs = OpenTable.runs
-    patch.setattr(OpenTable, "runs", lambda table: [noting(run, visited) for run in runs(table)])
+    values = OpenTable.values
+    patch.setattr(OpenTable, "values", lambda table: noting(values(table), visited))
     return visited
 
 

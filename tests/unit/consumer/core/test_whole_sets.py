@@ -103,7 +103,7 @@ def test_looking_at_open_sessions_is_work_too() -> None:
         state.open.add(OpenSession(f"k{n}", n, 0, 0, 0, 0))
     writer = CheckpointWriter(Checkpoint(head=HEAD))
     writer.remaining = deque()
-    writer._remaining_open = deque(state.open.keys())
+    writer._remaining_open = deque(state.open.unordered_keys())
     commits = [write(writer, state)]
     while not commits[-1].ends:
         commits.append(write(writer, state))
