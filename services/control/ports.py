@@ -218,8 +218,8 @@ class TableSource(Protocol):
 class HeldPositions(Protocol):
     """Reads up to where the lake holds the sessions topics."""
 
-    def read(self, groups: Collection[str]) -> Positions | None:
-        """The positions of at least these groups, or None if the table is too old to name them. Blocks.
+    def read(self, groups: Collection[str]) -> Positions:
+        """The positions of at least these groups. Blocks.
 
         Raises NotFound if there is no table `sessions`, Unavailable.
         """

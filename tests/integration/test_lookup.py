@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from shared.zookeeper.connection import ZooKeeper
 from shared.zookeeper.secret import ensure_secrets
 from tests.integration.consumers import SETTINGS, Group, group
 from tests.integration.test_consumer_moves import emit
-from tests.tables import write_old_sessions
+from tests.tables import write_sessions
 from tests.waiting import until
 
 KEY = "k"
@@ -107,7 +108,8 @@ async def test_an_open_session_is_found_at_its_owner_and_after_a_handover_at_the
         keys = await control.look_up.keys("default", 0)
         await found.end()
         (session,) = await found.fleet.where.delivered()
-        write_old_sessions(lake, [msgspec.json.encode(session)])
+        row = {"data": [bytes(raw).decode() for raw in session.data], "day": datetime.date(2023, 11, 15)}
+        write_sessions(lake, [msgspec.structs.asdict(session) | row])
         by_id = await control.look_up.session(session.id)
 
     assert at_a.open is not None

@@ -16,7 +16,7 @@ import msgspec
 
 from cli.stack.faults import AlreadyRunning, HomeUnusable
 from cli.stack.processes.identity import Identity
-from cli.terminal.local_stack import LOCK_FILE, STATE_FILE
+from cli.terminal.local_stack import LOCK_FILE, STATE_FILE, Addresses
 
 WRITTEN = ("zookeeper", "kafka", "spark", "runs", "lake", "logs")
 """The folders in which the processes keep people's data, such as the segments of Kafka's log."""
@@ -30,20 +30,12 @@ class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity | None = None
 
 
-class StackState(msgspec.Struct, frozen=True, kw_only=True):
+class StackState(Addresses, frozen=True, kw_only=True):
     """The local stack of one home."""
 
     supervisor: Identity
     ready: bool = False
-    control: str = ""
-    producer: str = ""
-    queue: str = ""
-    kafka: str = ""
-    kafka_locks: dict[str, str] = {}
-    tls: dict[str, str] = {}
-    token_file: str = ""
-    namespace: str = ""
-    processes: list[ProcessState] = []
+    processes: list[ProcessState] = msgspec.field(default_factory=list)
 
 
 def state_file(home: Path) -> Path:

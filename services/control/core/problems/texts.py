@@ -93,7 +93,7 @@ _REFUSALS: Final[Mapping[str, str]] = {
     "wrong-scope": "The sender has an old key, or one for something else: see BATON_WRITE_KEYS_FILE.",
     "origin-refused": "List the page's origin in BATON_ALLOWED_ORIGINS if it may write.",
     "rate-limited": "The sender uses up the rate of its key; raise it where that is wanted.",
-    "overloaded": "Start another producer, or more workers (BATON_WORKERS).",
+    "overloaded": "Start another producer, or raise BATON_MAX_INFLIGHT_BYTES.",
     "too-many-connections": "Start another producer, or raise BATON_MAX_CONNECTIONS.",
     "request-too-large": "Let the sender send less at once, or raise BATON_MAX_REQUEST_BYTES.",
     "kafka-unavailable": "Look at Kafka: `baton doctor`.",

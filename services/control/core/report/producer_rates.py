@@ -1,7 +1,7 @@
 """What each producer accepts and refuses per second, from the counts that it reports.
 
-Pure. Counts carry the producer's own time, so neither control's pace nor a worker's file that is a second old
-falsifies a rate. `services/control/live/view/cluster_view.py` feeds it.
+Pure. Counts carry the producer's own time, so control's pace and slow answers do not falsify a rate.
+`services/control/live/view/cluster_view.py` feeds it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UNSTORED = "unstored"
 
 
 class ProducerCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What one producer has counted up to `at` (ms UTC, by its clock); a part of its `GET /status`.
+    """What one producer has counted up to `at` (ms UTC, by its clock): its `GET /status`.
 
     `accepted` and `unstored` are fragments, `rejected` fragments by reason, `refused` requests by type of
     problem.

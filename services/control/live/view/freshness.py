@@ -71,11 +71,11 @@ class Freshness:
                 logger.warning("freshness not measured", extra={"why": error.detail})
             self._error = error.detail
 
-    async def _rows_of(self, groups: Collection[str], positions: Positions | None) -> dict[str, FreshnessRow]:
+    async def _rows_of(self, groups: Collection[str], positions: Positions) -> dict[str, FreshnessRow]:
         rows = {}
-        for group in groups if positions is not None else ():
+        for group in groups:
             state = await self._topics.describe(group)
-            if state is not None and positions is not None:
+            if state is not None:
                 held = positions.get((group, state.topic_id), {})
                 state = await self._topics.with_oldest(group, state, held)
                 rows[group] = row_of(group, self._names.sessions(group), held, state, self._now_ms())

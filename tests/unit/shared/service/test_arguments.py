@@ -11,6 +11,7 @@ import pytest
 
 from cli.stack.options import SERVICES
 from services.control.spark.driver import __main__ as driver
+from shared.service.known_settings import misspelt
 from shared.service.settings import describe
 
 ROOT = Path(__file__).parents[4]
@@ -55,10 +56,17 @@ def test_unknown_arguments_are_refused(service: str) -> None:
 
 def test_a_misspelt_setting_is_reported_with_the_nearest_name() -> None:
     """It would otherwise have no effect and no trace."""
-    answer = run("services.consumer", "--print-config", BATON_GAP_MSS="5", BATON_WORKERS="2")
+    answer = run("services.consumer", "--print-config", BATON_GAP_MSS="5", BATON_STREAMS="2")
 
     assert answer.returncode == 0
     assert answer.stderr == "consumer: BATON_GAP_MSS is not a setting; did you mean BATON_GAP_MS?\n"
+
+
+def test_a_setting_that_is_gone_is_reported_with_what_to_do() -> None:
+    """Its nearest name would mislead."""
+    assert misspelt({"BATON_WORKERS": "4"}) == [
+        "BATON_WORKERS is not a setting any more: start several producers"
+    ]
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(["--help"], 0), ([], 2), (["a", "b"], 2), (["--x"], 2)])

@@ -24,7 +24,7 @@ def counts(at_ms: int, accepted: int, **refused: int) -> dict[str, ProducerCount
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_steady_producer_has_a_steady_rate(seed: int) -> None:
-    """However often control asks, and however old the numbers of a worker are: their own time counts."""
+    """However often control asks, and however old its answer is: their own time counts."""
     chance, rates, at_ms = random.Random(seed), ProducerRates(), 0
     found: list[ProducerRate] = []
     for _ in range(200):
@@ -70,20 +70,18 @@ def test_refusals_of_fragments_and_requests_are_one_list_of_reasons() -> None:
     assert reported.refusals() == {"unstored": 1, "time": 2, "overloaded": 3}
 
 
-async def test_every_address_is_asked_once_and_only_for_its_own_producers() -> None:
-    """Workers share a port; a private port comes before the public one; a silent producer has no counts."""
+async def test_a_producer_is_asked_at_its_private_port_and_only_for_itself() -> None:
+    """A silent producer has no counts, nor has one whose address another one has taken over."""
     asked: list[str] = []
 
     async def ask(url: str) -> bytes | None:
         asked.append(url)
         if "gone" in url:
             return None
-        names = ("w.0", "w.1") if "workers" in url else ("other", "w.0")
-        return msgspec.json.encode({"producers": [{"id": name, "at": 5, "new": 1} for name in names]})
+        return msgspec.json.encode({"id": "p", "at": 5, "new": 1})
 
     nodes = {
-        "w.0": ProducerNode(address="http://public:1", private_address="http://workers:2"),
-        "w.1": ProducerNode(address="http://public:1", private_address="http://workers:2"),
+        "p": ProducerNode(address="http://public:1", private_address="http://private:2"),
         "x": ProducerNode(address="http://other:1"),
         "y": ProducerNode(address="http://gone:1"),
     }
@@ -91,5 +89,5 @@ async def test_every_address_is_asked_once_and_only_for_its_own_producers() -> N
 
     found = await source.read(nodes)
 
-    assert sorted(found) == ["w.0", "w.1"]
-    assert sorted(asked) == ["http://gone:1/status", "http://other:1/status", "http://workers:2/status"]
+    assert sorted(found) == ["p"]
+    assert sorted(asked) == ["http://gone:1/status", "http://other:1/status", "http://private:2/status"]
