@@ -11,10 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from services.control.adapters.http_client import HttpClient, http_client
-from services.control.adapters.http_drain import HttpDrain
-from services.control.adapters.http_members import HttpMembers
-from services.control.adapters.http_owners import HttpOwners
-from services.control.adapters.http_producers import HttpProducers
+from services.control.adapters.http_members import HttpMembers, HttpProducers
 from services.control.adapters.http_queues import HttpQueues
 from services.control.adapters.kafka_events import KafkaEvents
 from services.control.adapters.kafka_history import KafkaHistory
@@ -24,7 +21,7 @@ from services.control.adapters.kafka_rewinds import KafkaRewinds
 from services.control.adapters.kafka_sessions import KafkaSessions
 from services.control.adapters.kept_connections import KeptConnections
 from services.control.adapters.run_store import RunStore
-from services.control.adapters.signed_requests import SignedRequests
+from services.control.adapters.signed_requests import HttpDrain, HttpOwners, SignedRequests
 from services.control.adapters.spark_place import SparkPlace
 from services.control.adapters.spark_runner import SparkRunner
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster

@@ -12,8 +12,7 @@ import pytest
 from services.consumer.adapters.http_peers import HttpPeers
 from services.consumer.core.handover.rules import BundleRequest
 from services.consumer.core.handover.sent import take_delta
-from services.control.adapters.http_drain import HttpDrain
-from services.control.adapters.signed_requests import SignedRequests
+from services.control.adapters.signed_requests import HttpDrain, SignedRequests
 from shared.errors import PeerUnavailable
 from shared.model.secrets import Secrets
 from shared.service.signing import Envelope, digest_of, new_nonce

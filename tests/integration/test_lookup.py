@@ -9,13 +9,11 @@ from pathlib import Path
 import msgspec
 
 from services.control.adapters.http_client import http_client
-from services.control.adapters.http_members import HttpMembers
-from services.control.adapters.http_owners import HttpOwners
-from services.control.adapters.http_producers import HttpProducers
+from services.control.adapters.http_members import HttpMembers, HttpProducers
 from services.control.adapters.kafka_offsets import KafkaOffsets
 from services.control.adapters.kafka_records import KafkaRecords
 from services.control.adapters.kept_connections import KeptConnections
-from services.control.adapters.signed_requests import SignedRequests
+from services.control.adapters.signed_requests import HttpOwners, SignedRequests
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
 from services.control.core.lookup import KeyRow
 from services.control.live.cluster_view import ClusterView

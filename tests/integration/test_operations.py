@@ -8,12 +8,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from services.control.adapters.http_client import http_client
-from services.control.adapters.http_drain import HttpDrain
-from services.control.adapters.http_members import HttpMembers
-from services.control.adapters.http_producers import HttpProducers
+from services.control.adapters.http_members import HttpMembers, HttpProducers
 from services.control.adapters.kafka_offsets import KafkaOffsets
 from services.control.adapters.kept_connections import KeptConnections
-from services.control.adapters.signed_requests import SignedRequests
+from services.control.adapters.signed_requests import HttpDrain, SignedRequests
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
 from services.control.adapters.zookeeper_operations import ZooKeeperOperations
 from services.control.adapters.zookeeper_pause import ZooKeeperPause

@@ -68,7 +68,6 @@ IMPORTED_BY = {
         "cli/http/requests.py",
         "services/consumer/adapters/http_peers.py",
         "services/control/adapters/http_client.py",
-        "services/control/adapters/http_drain.py",
         "services/control/adapters/http_queues.py",
         "services/control/adapters/signed_requests.py",
         "services/control/adapters/spark_*.py",

@@ -7,7 +7,7 @@ import random
 import msgspec
 import pytest
 
-from services.control.adapters.http_producers import HttpProducers
+from services.control.adapters.http_members import HttpProducers
 from services.control.core.producer_rates import WINDOW_MS, ProducerCounts, ProducerRate, ProducerRates
 from shared.model.cluster import ProducerNode
 
