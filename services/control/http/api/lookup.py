@@ -9,6 +9,7 @@ from datetime import date
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
+from pydantic import BeforeValidator
 
 from services.control.core.lookup import Finished, KeyRow, OpenRow, RecordPage, SessionRow, StreamKeys
 from services.control.http.api.openapi import answers, encoded
@@ -23,6 +24,12 @@ MOST_RECORDS = 500
 SESSION_ID = r"^[0-9a-f]{32}$"
 
 Stream = Annotated[int, Path(ge=0)]
+# pydantic alone takes numbers for dates, too
+Day = Annotated[
+    date,
+    BeforeValidator(date.fromisoformat),
+    Query(description="by their first fragment's append time, in UTC"),
+]
 Sessions = Annotated[int, Query(ge=1, le=MOST_SESSIONS, description="maximum of finished sessions")]
 After = Annotated[str, Query(max_length=100, description="the `next` of the page before")]
 
@@ -43,7 +50,7 @@ def lookup_routes(look_up: LookUp) -> APIRouter:
 
     @routes.get("/sessions", summary="List the finished sessions of a day", responses=answers(Finished))
     async def day(
-        day: Annotated[date, Query(description="by their first fragment's append time, in UTC")],
+        day: Day,
         group: Group = DEFAULT_GROUP,
         limit: Sessions = 20,
         after: After = "",
