@@ -25,7 +25,7 @@ from services.control.core.lookup import (
 from services.control.core.rows import MemberRow, StreamDetail
 from services.control.live.cluster_view import ClusterView
 from services.control.ports import OwnerSource, RecordSource, SessionSource
-from shared.errors import NotFound, PeerUnavailable, Unavailable
+from shared.errors import InvalidInput, NotFound, PeerUnavailable, Unavailable
 from shared.model.names import DEFAULT_GROUP
 from shared.model.routing import parse_table, slot_for
 from shared.together import both
@@ -92,11 +92,15 @@ class LookUp:
             finished=finished,
         )
 
-    async def day(self, group: str, day: date, *, limit: int, after: str = "") -> Finished:
-        """The group's finished sessions of a day. Raises UnknownGroup, InvalidInput, Unavailable."""
+    async def day(self, group: str, day: str, *, limit: int, after: str = "") -> Finished:
+        """The group's finished sessions of a day (2026-11-23). Raises UnknownGroup, InvalidInput, Unavailable."""
+        try:
+            date.fromisoformat(day)
+        except ValueError:
+            raise InvalidInput(f"there is no day {day}") from None
         group = self._view.named(group)
         self._view.check_group(group)
-        return await self._finished({"group": group, "day": day.isoformat()}, limit, after)
+        return await self._finished({"group": group, "day": day}, limit, after)
 
     async def session(self, session_id: str) -> SessionRow:
         """The finished session, with its fragments. Raises UnknownSession, Unavailable."""

@@ -124,13 +124,19 @@ async def test_the_sessions_of_a_day_are_those_of_its_group(lake: Path) -> None:
         none = await one.get("/sessions", day="2023-11-16")
         wrong = [
             (await one.http.get("/sessions", params=query)).status_code
-            for query in ({}, {"day": "today"}, {"day": "0"}, {"day": "2023-11-15", "after": "x"})
+            for query in (
+                {},
+                {"day": "today"},
+                {"day": "0"},
+                {"day": "2023-02-30"},
+                {"day": "2023-11-15", "after": "x"},
+            )
         ]
         unknown = await one.http.get("/sessions", params={"day": "2023-11-15", "group": "nobody"})
 
     assert [row["first_offset"] for row in first["sessions"] + rest["sessions"]] == [80, 40, 30, 20, 10, 0]
     assert (rest["next"], none["sessions"]) == (None, [])
-    assert (wrong, unknown.status_code) == ([422] * 4, 404)
+    assert (wrong, unknown.status_code) == ([422] * 5, 404)
 
 
 async def test_what_is_not_open_is_not_unknown(lake: Path) -> None:

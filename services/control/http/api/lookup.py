@@ -5,11 +5,9 @@ The paths are `/keys`, `/sessions`, `/sessions/{id}`, `/streams/{n}/open`, `…/
 
 from __future__ import annotations
 
-from datetime import date
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
-from pydantic import BeforeValidator
 
 from services.control.core.lookup import Finished, KeyRow, OpenRow, RecordPage, SessionRow, StreamKeys
 from services.control.http.api.openapi import answers, encoded
@@ -24,11 +22,11 @@ MOST_RECORDS = 500
 SESSION_ID = r"^[0-9a-f]{32}$"
 
 Stream = Annotated[int, Path(ge=0)]
-# pydantic alone takes numbers for dates, too
 Day = Annotated[
-    date,
-    BeforeValidator(date.fromisoformat),
-    Query(description="by their first fragment's append time, in UTC"),
+    str,
+    Query(
+        pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$", description="of their first fragment's append time, in UTC"
+    ),
 ]
 Sessions = Annotated[int, Query(ge=1, le=MOST_SESSIONS, description="maximum of finished sessions")]
 After = Annotated[str, Query(max_length=100, description="the `next` of the page before")]
