@@ -93,7 +93,7 @@ class LookUp:
         )
 
     async def day(self, group: str, day: str, *, limit: int, after: str = "") -> Finished:
-        """The group's finished sessions of a day (2026-11-23). Raises UnknownGroup, InvalidInput, Unavailable."""
+        """The group's finished sessions of a day. Raises UnknownGroup, InvalidInput, Unavailable."""
         try:
             date.fromisoformat(day)
         except ValueError:
