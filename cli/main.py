@@ -42,7 +42,9 @@ COMMANDS = {
     "demo": LazyCommand("cli.demo.command:demo", "Run the whole pipeline on a log and prove the result."),
     "import": LazyCommand("cli.importing.command:import_command", "Send a log file as fragments over HTTP."),
     "rejected": LazyCommand("cli.rejects.command:rejected", "List rejected fragments, or send them again."),
-    "find": LazyCommand("cli.commands.find:find", "Find a key: its stream, owner and sessions."),
+    "find": LazyCommand(
+        "cli.commands.find:find", "Find a key's stream, owner and sessions, or a day's sessions."
+    ),
     "session": LazyCommand("cli.commands.find:session", "Show a finished session with its fragments."),
     "sessions": LazyCommand("cli.commands.sessions:sessions", "Show delivered sessions, or follow new ones."),
     "generate": LazyCommand("cli.visits.command:generate_command", "Generate a log of web visits."),
@@ -73,7 +75,6 @@ COMMANDS = {
     "runs": LazyCommand("cli.commands.runs:runs", "List the runs of Spark jobs, or look at one."),
     "schedules": LazyCommand("cli.commands.jobs:schedules", "List the schedules of Spark jobs."),
     "cancel": LazyCommand("cli.commands.jobs:cancel", "Cancel a run."),
-    "table": LazyCommand("cli.commands.table:table", "List the tables of the lake, or print rows of one."),
     "sql": LazyCommand("cli.commands.sql:sql", "Query the tables of the lake with SQL."),
     "spark": LazyCommand("cli.stack.commands.spark:spark_group", "Prepare a Spark cluster for the jobs."),
     "kafka": LazyCommand("cli.commands.kafka:kafka_group", "Show a record, or repair a topic or a stream."),

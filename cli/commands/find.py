@@ -1,9 +1,13 @@
-"""`baton find KEY | session ID`: where a key's sessions are, and one finished session, by control."""
+"""`baton find KEY | find --day DAY | session ID`: looks up a key, a day's finished sessions, or one.
+
+Control answers, from the owner of the key's stream and from the lake.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import click
@@ -15,6 +19,7 @@ from cli.terminal.options import control_options, group_options
 from cli.terminal.output import Columns, cell_text, print_json, print_objects, print_table, time_text
 
 ENDED_BY = {"end": "its end fragment", "gap": "silence", "limit": "a limit"}
+KEY_COLUMN: Columns = {"KEY": Column(lambda row: _text(row["key"]), is_prose=True)}
 FINISHED_COLUMNS: Columns = {
     "FIRST FRAGMENT": lambda row: time_text(row["first_time"]),
     "LAST FRAGMENT": Column(lambda row: time_text(row["last_time"]), rank=3),
@@ -27,30 +32,44 @@ FINISHED_COLUMNS: Columns = {
 
 
 @click.command("find")
-@click.argument("key")
+@click.argument("key", required=False)
+@click.option(
+    "--day", type=click.DateTime(["%Y-%m-%d"]), help="Find the finished sessions of this day (UTC)."
+)
 @click.option("-n", "--limit", type=click.IntRange(1, 100), default=20, help="Maximum of finished sessions.")
 @group_options
-def find(key: str, limit: int, group: str, url: str, output: str) -> None:
-    """Find a KEY: its slot, stream and owner, its open session, and its finished ones.
+def find(key: str | None, day: datetime | None, limit: int, group: str, url: str, output: str) -> None:
+    """Find a KEY: its slot, stream and owner, its open session, and its finished ones; or those of a --day.
 
     The open session is asked of the owner; the finished ones are those in the lake, newest first.
     """
-    found = get(url, "/keys", {"group": group, "key": key, "limit": limit})
+    if (key is None) is (day is None):
+        raise click.UsageError("give a KEY or a --day")
+    query = {"group": group, "limit": limit}
+    if day is not None:
+        found = get(url, "/sessions", query | {"day": f"{day:%Y-%m-%d}"})
+    else:
+        found = get(url, "/keys", query | {"key": key})
     if output == "json":
         print_json(found)
-        return
-    owner = found["owner"] or "nobody"
-    echo(f"key {_text(key)}: slot {found['slot']:,}, stream {found['stream']}, owner {owner}")
-    echo(open_line(found))
-    finished = found["finished"]
+    elif key is None:
+        _print_finished(found, {**KEY_COLUMN, **FINISHED_COLUMNS}, "day", limit)
+    else:
+        owner = found["owner"] or "nobody"
+        echo(f"key {_text(key)}: slot {found['slot']:,}, stream {found['stream']}, owner {owner}")
+        echo(open_line(found))
+        _print_finished(found["finished"], FINISHED_COLUMNS, "key", limit)
+
+
+def _print_finished(finished: Mapping[str, Any], columns: Columns, of: str, limit: int) -> None:
     if finished["sessions"]:
-        print_objects(FINISHED_COLUMNS, finished["sessions"], title="Finished, newest first")
+        print_objects(columns, finished["sessions"], title="Finished, newest first")
     elif finished["sessions"] is not None:
-        echo("The lake has no finished session of this key.")
+        echo(f"The lake has no finished session of this {of}.")
     else:
         echo(f"Finished sessions are not known: {finished['why']}.")
     if finished["next"] is not None:
-        echo(f"There are more than {limit}: --limit, or `baton table sessions key={_text(key)}`.")
+        echo(f"There are more than {limit}: --limit shows up to 100, `baton sql` all.")
     if finished["behind_records"]:
         records = f"{finished['behind_records']:,} newer records"
         echo(f"The lake lacks {records} of the group: `baton run lake` adds them.")

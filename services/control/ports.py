@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from services.control.core.found import RecordPage, SessionRow
+from services.control.core.found import Place, RecordPage, SessionRow
 from services.control.core.groups.rewinds import StreamFacts
 from services.control.core.lake.freshness import Positions, TopicState
-from services.control.core.lake.tables import Asked, Page, TableRow
+from services.control.core.lake.tables import TableRow
 from services.control.core.operations.operation import Operation, OperationNode
 from services.control.core.queues import Act, DeadLetter, QueueRow
 from services.control.core.report.observed import Answers, Cluster, Offsets
@@ -89,18 +89,16 @@ class RecordSource(Protocol):
 
 
 class SessionSource(Protocol):
-    """Reads finished sessions. Both raise NotFound while there are none at all, and Unavailable."""
+    """Reads finished sessions."""
 
-    async def of_key(
-        self, group: str, key: str, *, limit: int, after: str, with_data: bool
-    ) -> tuple[list[SessionRow], str | None]:
-        """A page of the key's sessions, newest first, and the `after` of the next one.
+    async def newest(
+        self, sought: Mapping[str, str], *, limit: int, after: Place | None = None, with_data: bool = False
+    ) -> tuple[list[SessionRow], Place | None]:
+        """A page of the sessions with these values, newest first, and where it ends if more follow.
 
-        Raises QueryInvalid for an `after` of something else, TableChanged for one that is too old.
+        `sought`: values of `group`, `key`, `day` or `id`. `with_data`: with the fragments. Raises NotFound
+        while there are no sessions at all, and Unavailable.
         """
-
-    async def by_id(self, session_id: str) -> SessionRow | None:
-        """The session, with its fragments; None if it is not there."""
 
 
 class PinStore(Protocol):
@@ -210,9 +208,6 @@ class TableSource(Protocol):
 
     async def tables(self) -> Sequence[TableRow]:
         """The tables, by name. Raises Unavailable."""
-
-    async def page(self, asked: Asked) -> Page:
-        """A page of a table. Raises UnknownTable, QueryInvalid, TableChanged, Unavailable."""
 
 
 class HeldPositions(Protocol):

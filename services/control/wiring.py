@@ -11,13 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from services.control.adapters.processes.client import HttpClient, http_client
-from services.control.adapters.processes.drain import HttpDrain
 from services.control.adapters.processes.kept_connections import KeptConnections
-from services.control.adapters.processes.owners import HttpOwners
-from services.control.adapters.processes.producers import HttpProducers
 from services.control.adapters.processes.queues import HttpQueues
-from services.control.adapters.processes.signed_requests import SignedRequests
-from services.control.adapters.processes.statuses import HttpMembers
+from services.control.adapters.processes.signed_requests import HttpDrain, HttpOwners, SignedRequests
+from services.control.adapters.processes.statuses import HttpMembers, HttpProducers
 from services.control.adapters.runs.place import SparkPlace
 from services.control.adapters.runs.runner import SparkRunner
 from services.control.adapters.runs.store import RunStore

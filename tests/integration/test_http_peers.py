@@ -13,8 +13,7 @@ from services.consumer.adapters.http_peers import HttpPeers
 from services.consumer.core.handover.rules import BundleRequest
 from services.consumer.core.handover.sent import taking_delta
 from services.consumer.core.slices import at_once
-from services.control.adapters.processes.drain import HttpDrain
-from services.control.adapters.processes.signed_requests import SignedRequests
+from services.control.adapters.processes.signed_requests import HttpDrain, SignedRequests
 from shared.errors import PeerUnavailable
 from shared.model.secrets import Secrets
 from shared.service.signing import Envelope, digest_of, new_nonce

@@ -11,10 +11,8 @@ import msgspec
 
 from services.control.adapters.processes.client import http_client
 from services.control.adapters.processes.kept_connections import KeptConnections
-from services.control.adapters.processes.owners import HttpOwners
-from services.control.adapters.processes.producers import HttpProducers
-from services.control.adapters.processes.signed_requests import SignedRequests
-from services.control.adapters.processes.statuses import HttpMembers
+from services.control.adapters.processes.signed_requests import HttpOwners, SignedRequests
+from services.control.adapters.processes.statuses import HttpMembers, HttpProducers
 from services.control.adapters.topics.offsets import KafkaOffsets
 from services.control.adapters.topics.records import KafkaRecords
 from services.control.adapters.znodes.cluster import ZooKeeperCluster

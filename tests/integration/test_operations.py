@@ -8,11 +8,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from services.control.adapters.processes.client import http_client
-from services.control.adapters.processes.drain import HttpDrain
 from services.control.adapters.processes.kept_connections import KeptConnections
-from services.control.adapters.processes.producers import HttpProducers
-from services.control.adapters.processes.signed_requests import SignedRequests
-from services.control.adapters.processes.statuses import HttpMembers
+from services.control.adapters.processes.signed_requests import HttpDrain, SignedRequests
+from services.control.adapters.processes.statuses import HttpMembers, HttpProducers
 from services.control.adapters.topics.offsets import KafkaOffsets
 from services.control.adapters.znodes.cluster import ZooKeeperCluster
 from services.control.adapters.znodes.operations import ZooKeeperOperations

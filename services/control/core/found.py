@@ -6,6 +6,7 @@ Kafka and the lake, and joins their answers. What is missing is null, and a sent
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from services.control.core.report.observed import StreamState
+from shared.errors import InvalidInput
 from shared.model.fragments import FragmentRejected, parse_fragment, parse_marker, time_of
 from shared.model.open_sessions import SHOWN, OpenSessionRow, Unreadable
 from shared.model.sessions import Reason
@@ -27,6 +29,7 @@ HOT = 0.5
 """A key is hot with at least this part of a stream's newest records."""
 LEAST_JUDGED = 100
 """Records: fewer say nothing about a key."""
+_PLACE = re.compile(r"(-?[0-9]{1,19})\.([0-9a-f]{32})")
 Kind = Literal["fragment", "marker", "tick", "unreadable"]
 Why = Annotated[str, Meta(description="why something is null, and what to do; empty if nothing is")]
 
@@ -51,8 +54,33 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     data: Annotated[list[str] | None, Meta(description="the fragments as posted; null: not asked for")] = None
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a page of finished sessions ends: at its last row. Its text is the page's `next`."""
+
+    first_time: int
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.first_time}.{self.id}"
+
+
+def parse_place(text: str) -> Place | None:
+    """The place; None for "". Raises InvalidInput.
+
+    >>> parse_place(str(Place(1_700_049_600_000, "5f0c7e2ab91d" + "0" * 20))).first_time
+    1700049600000
+    """
+    if not text:
+        return None
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        raise InvalidInput("`after` is not the `next` of a page of sessions")
+    return Place(int(found[1]), found[2])
+
+
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of a key's finished sessions, newest first; null if the lake cannot say."""
+    """A page of finished sessions, newest first; null if the lake cannot say."""
 
     sessions: list[SessionRow] | None
     next: Annotated[str | None, Meta(description="the value of `after` for the next page; null: the last")]

@@ -139,7 +139,7 @@ def create_app(
     app.include_router(jobs.jobs_routes(starts))
     app.include_router(jobs.runs_routes(parts.runner, parts.actions))
     app.include_router(jobs.schedules_routes(parts.scheduler))
-    app.include_router(tables.tables_routes(parts.lake, parts.freshness, parts.view.named))
+    app.include_router(tables.tables_routes(parts.lake, parts.freshness))
     app.include_router(lookup.lookup_routes(parts.look_up))
     app.include_router(history_api.history_routes(parts.history))
     app.include_router(problems_api.problems_routes(parts.problems))

@@ -6,7 +6,8 @@ of them does not answer, the rest is still returned, with a sentence that says w
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import date
 from typing import TypeVar
 
 from services.control.core.found import (
@@ -17,13 +18,14 @@ from services.control.core.found import (
     RecordPage,
     SessionRow,
     StreamKeys,
+    parse_place,
     recent_keys,
 )
 from services.control.core.lake.freshness import FreshnessRow
 from services.control.core.report.rows import MemberRow, StreamDetail
 from services.control.live.view.cluster_view import ClusterView
 from services.control.ports import OwnerSource, RecordSource, SessionSource
-from shared.errors import NotFound, PeerUnavailable, Unavailable
+from shared.errors import InvalidInput, NotFound, PeerUnavailable, Unavailable
 from shared.model.names import DEFAULT_GROUP
 from shared.model.routing import parse_table, slot_for
 from shared.together import both
@@ -66,7 +68,7 @@ class LookUp:
     ) -> KeyRow:
         """The key, in a group or the one that an alias names.
 
-        Raises UnknownGroup, TableChanged, QueryInvalid (a wrong `after`), Unavailable.
+        Raises UnknownGroup, InvalidInput (a wrong `after`), Unavailable.
         """
         group = self._view.named(group)
         slot, row = slot_for(key.encode()), self._stream_of(group, key)
@@ -74,7 +76,7 @@ class LookUp:
             self._asked(
                 row, lambda member, address: self._owners.key(group, member, address, row.stream, key)
             ),
-            self._finished(group, key, limit, after, with_data),
+            self._finished({"group": group, "key": key}, limit, after, with_data=with_data),
         )
         return KeyRow(
             group=group,
@@ -90,17 +92,27 @@ class LookUp:
             finished=finished,
         )
 
+    async def day(self, group: str, day: str, *, limit: int, after: str = "") -> Finished:
+        """The group's finished sessions of a day. Raises UnknownGroup, InvalidInput, Unavailable."""
+        try:
+            date.fromisoformat(day)
+        except ValueError:
+            raise InvalidInput(f"there is no day {day}") from None
+        group = self._view.named(group)
+        self._view.check_group(group)
+        return await self._finished({"group": group, "day": day}, limit, after)
+
     async def session(self, session_id: str) -> SessionRow:
         """The finished session, with its fragments. Raises UnknownSession, Unavailable."""
         try:
-            found = await self._lake.by_id(session_id)
+            found, _ = await self._lake.newest({"id": session_id}, limit=1, with_data=True)
         except NotFound:
             raise UnknownSession(NO_TABLE) from None
-        if found is None:
+        if not found:
             raise UnknownSession(
                 f"the lake has no session {session_id}: it may be open, or not added yet (`baton run lake`)"
             )
-        return found
+        return found[0]
 
     async def open(self, group: str, stream: int) -> OpenRow:
         """What is open in the stream. Raises UnknownGroup, UnknownStream, Unavailable."""
@@ -164,18 +176,26 @@ class LookUp:
         except PeerUnavailable as error:
             return None, error.reason
 
-    async def _finished(self, group: str, key: str, limit: int, after: str, with_data: bool) -> Finished:
+    async def _finished(
+        self, sought: Mapping[str, str], limit: int, after: str, *, with_data: bool = False
+    ) -> Finished:
+        group, place = sought["group"], parse_place(after)
         behind = next((row.behind_records for row in self._freshness() if row.group == group), None)
         sessions, following, why = None, None, ""
         try:
-            sessions, following = await self._lake.of_key(
-                group, key, limit=limit, after=after, with_data=with_data
+            sessions, following = await self._lake.newest(
+                sought, limit=limit, after=place, with_data=with_data
             )
         except NotFound:
             why = NO_TABLE
         except Unavailable as error:
             why = error.reason
-        return Finished(sessions=sessions, next=following, behind_records=behind, why=why)
+        return Finished(
+            sessions=sessions,
+            next=str(following) if following is not None else None,
+            behind_records=behind,
+            why=why,
+        )
 
 
 def silence_of(member: MemberRow) -> str:

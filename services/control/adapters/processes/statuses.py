@@ -1,4 +1,4 @@
-"""Asks every member for its status, and one active member of each group for the plan, over HTTP.
+"""Asks members for their status and plan, and producers for their counts, over HTTP.
 
 Every answer has a deadline. A member that misses it is marked silent, and keeps its last status for as long
 as it is registered.
@@ -14,7 +14,8 @@ import msgspec
 
 from services.control.adapters.processes.kept_connections import Ask
 from services.control.core.report.observed import Answers, MemberStatus, Plan
-from shared.model.cluster import MemberNode
+from services.control.core.report.producer_rates import ProducerCounts
+from shared.model.cluster import MemberNode, ProducerNode
 from shared.together import together
 
 T = TypeVar("T")
@@ -22,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class HttpMembers:
-    """A `MemberSource` that asks by `ask`."""
+    """A `MemberSource` that asks each member for its status, and an active one of each group for the plan."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -32,7 +33,7 @@ class HttpMembers:
         """The statuses of the members (by group and id), and a plan per group."""
         names = list(members)
         answers = await together(
-            answer_of(self._ask, f"{members[name].address}/status", MemberStatus) for name in names
+            _answer_of(self._ask, f"{members[name].address}/status", MemberStatus) for name in names
         )
         self._statuses = {name: status for name, status in self._statuses.items() if name in members}
         silent = set()
@@ -54,7 +55,7 @@ class HttpMembers:
             if members[group, member].state == "active":
                 chosen.setdefault(group, member)
         plans = await together(
-            answer_of(self._ask, f"{members[name].address}/plan", Plan) for name in chosen.items()
+            _answer_of(self._ask, f"{members[name].address}/plan", Plan) for name in chosen.items()
         )
         return {
             group: (member, plan)
@@ -63,7 +64,28 @@ class HttpMembers:
         }
 
 
-async def answer_of(ask: Ask, url: str, kind: type[T]) -> T | None:
+class HttpProducers:
+    """A `ProducerSource` that asks by `ask`, at the private port of a producer that has one."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    async def read(self, producers: Mapping[str, ProducerNode]) -> dict[str, ProducerCounts]:
+        """What each of the producers that answer has counted, by id."""
+        at = {name: node.private_address or node.address for name, node in producers.items()}
+        addresses = sorted(set(at.values()))
+        answers = await together(
+            _answer_of(self._ask, f"{address}/status", ProducerCounts) for address in addresses
+        )
+        return {
+            counts.id: counts
+            for address, counts in zip(addresses, answers, strict=True)
+            # another producer may have taken over the address
+            if counts is not None and at.get(counts.id) == address
+        }
+
+
+async def _answer_of(ask: Ask, url: str, kind: type[T]) -> T | None:
     """The JSON at the URL as `kind`; None if there is no such answer in time."""
     body = await ask(url)
     if body is None:

@@ -1,8 +1,8 @@
-"""What is asked of the tables of the lake, and how the API shows them."""
+"""Shows the tables of the lake in the API, as their logs describe them."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -26,31 +26,3 @@ class TableRow(msgspec.Struct, frozen=True, kw_only=True):
     bytes: Annotated[int, Meta(description="of the files together")]
     partitioned_by: list[str]
     columns: list[ColumnRow]
-
-
-class TablePage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of a table's rows; each has the wanted columns, by name."""
-
-    rows: list[dict[str, Any]]
-    table: str
-    version: Annotated[int, Meta(description="of the table; all pages that follow are of this version")]
-    next: Annotated[str | None, Meta(description="the value of `after` for the next page; null: the last")]
-
-
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request wants of a table; `kind`: the content type of the answer."""
-
-    name: str
-    filters: list[tuple[str, str]] = []
-    columns: str = ""
-    sort: str = ""
-    limit: int = 100
-    after: str = ""
-    kind: str
-
-
-class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """An encoded page, and where the next one begins, if there is one."""
-
-    body: bytes
-    next: str | None

@@ -93,6 +93,24 @@ def test_find_says_where_a_keys_sessions_are(answer: dict[str, Any], sentences: 
     assert control.queries == [("/keys", {"group": "default", "key": "ann", "limit": "20"})]
 
 
+def test_find_lists_the_sessions_of_a_day() -> None:
+    """With their keys, and without what only a key has; text of clients cannot steer the terminal."""
+    answer = {"sessions": [SESSION], "next": "x", "behind_records": 0, "why": ""}
+    control = InMemoryControl({"/sessions": answer})
+
+    shown = baton(control.answer, "find", "--day", "1995-08-01")
+
+    assert [text for text in ("ann\\x1b[2J", ID, "more than 20") if text not in shown.output] == []
+    assert [text for text in ("\x1b[2J", "slot", "open") if text in shown.output] == []
+    assert control.queries == [("/sessions", {"group": "default", "limit": "20", "day": "1995-08-01"})]
+
+
+@pytest.mark.parametrize("arguments", [(), ("ann", "--day", "1995-08-01"), ("--day", "today")])
+def test_find_wants_a_key_or_a_day(arguments: tuple[str, ...]) -> None:
+    """Not both: control looks up either."""
+    assert baton(InMemoryControl({}).answer, "find", *arguments).exit_code == 2
+
+
 def test_a_session_is_shown_with_its_fragments() -> None:
     """One fragment a line; text of clients cannot steer the terminal."""
     shown = baton(InMemoryControl({f"/sessions/{ID}": SESSION}).answer, "session", ID)
@@ -106,9 +124,13 @@ def test_a_session_is_shown_with_its_fragments() -> None:
 
 @pytest.mark.parametrize(
     ("path", "answer", "command"),
-    [("/keys", key_row(), ("find", "ann")), (f"/sessions/{ID}", SESSION, ("session", ID))],
+    [
+        ("/keys", key_row(), ("find", "ann")),
+        ("/sessions", key_row()["finished"], ("find", "--day", "1995-08-01")),
+        (f"/sessions/{ID}", SESSION, ("session", ID)),
+    ],
 )
-def test_json_is_controls_own(path: str, answer: dict[str, Any], command: tuple[str, str]) -> None:
+def test_json_is_controls_own(path: str, answer: dict[str, Any], command: tuple[str, ...]) -> None:
     """`-o json` prints control's answer, nothing else."""
     shown = baton(InMemoryControl({path: answer}).answer, *command, "-o", "json")
 

@@ -8,8 +8,7 @@ import httpx
 import msgspec
 import pytest
 
-from services.control.adapters.processes.drain import HttpDrain
-from services.control.adapters.processes.signed_requests import SENDER, SignedRequests
+from services.control.adapters.processes.signed_requests import SENDER, HttpDrain, SignedRequests
 from services.control.adapters.znodes.pins import ZooKeeperPins
 from shared.errors import Conflict, PeerUnavailable, ZooKeeperUnavailable
 from shared.model.names import Names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
@@ -179,7 +180,8 @@ class JobPages:
         run, result = found
         chosen: Period = period if result.get(f"{period}s") else next(iter(periods_of(result)), period)
         report = result.get("report", "default")
-        query = {"group": group, "report": report, "period": chosen, "sort": "-start", "limit": 10_000}
+        where = f"\"group\" = '{group}' and report = '{report}' and period = '{chosen}'"
+        query = f"select * from reports.periods where {where} order by start desc"
         return page(
             request,
             "reports.html",
@@ -191,7 +193,7 @@ class JobPages:
             place=place,
             places=PLACES,
             columns=COLUMNS,
-            table=f"/tables/reports/periods?{urlencode(query)}",
+            whole=f"baton sql {shlex.quote(query)} --limit 10000 -o csv",
             again=urlencode({"job": "reports", "group": group} | prefixed(run.parameters)),
             may_run=self._console.may(request, "operate"),
         )

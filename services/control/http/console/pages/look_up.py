@@ -42,7 +42,7 @@ def look_up_routes(console: Console) -> APIRouter:
         find: Annotated[str, Query(max_length=256)] = "",
         stream: Annotated[str, Query(max_length=9)] = "",
         before: Annotated[int | None, Query(ge=0, le=2**63 - 1)] = None,
-        after: Annotated[str, Query(max_length=20_000)] = "",
+        after: Annotated[str, Query(max_length=100)] = "",
     ) -> Response:
         scene = read(console.view.named(group))
         number = int(stream) if stream.isdecimal() else None

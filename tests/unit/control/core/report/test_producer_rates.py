@@ -7,7 +7,7 @@ import random
 import msgspec
 import pytest
 
-from services.control.adapters.processes.producers import HttpProducers
+from services.control.adapters.processes.statuses import HttpProducers
 from services.control.core.report.producer_rates import (
     WINDOW_MS,
     ProducerCounts,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -53,11 +53,13 @@ class Baton:
 
 @contextlib.asynccontextmanager
 async def baton(
-    lake: Path | str, table: str = initial_table(STREAMS).encode().decode()
+    lake: Path | str,
+    table: str = initial_table(STREAMS).encode().decode(),
+    aliases: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Baton]:
     """A Baton whose owner m1 holds a session of OURS."""
     sources = small_baton(STREAMS)
-    sources.cluster.cluster = replace(sources.cluster.cluster, stream_table=table)
+    sources.cluster.cluster = replace(sources.cluster.cluster, stream_table=table, aliases=aliases or {})
     owners = InMemoryOwners({"m1": {OURS: open_session(OURS)}})
     log: list[tuple[bytes | None, bytes]] = [(OURS.encode(), b'{"key":"%s"}' % OURS.encode())] * 6
     records = InMemoryRecords({0: [*log, (None, b"{}"), (b"x", b"poison")]})
@@ -112,6 +114,29 @@ async def test_finished_sessions_are_paged_and_may_come_with_their_fragments(lak
     assert [row["first_offset"] for page in pages for row in page] == [40, 30, 20, 10, 0]
     assert pages[0][0]["data"] == [f'{{"key":"{OURS}"}}', f'{{"key":"{OURS}","n":4}}']
     assert wrong.status_code == 422
+
+
+async def test_the_sessions_of_a_day_are_those_of_its_group(lake: Path) -> None:
+    """Newest first, of all its keys, in pages, by an alias of the group too. Other days have none."""
+    async with baton(lake, aliases={"live": "default"}) as one:
+        first = await one.get("/sessions", day="2023-11-15", limit=4, group="live")
+        rest = await one.get("/sessions", day="2023-11-15", limit=4, after=first["next"])
+        none = await one.get("/sessions", day="2023-11-16")
+        wrong = [
+            (await one.http.get("/sessions", params=query)).status_code
+            for query in (
+                {},
+                {"day": "today"},
+                {"day": "0"},
+                {"day": "2023-02-30"},
+                {"day": "2023-11-15", "after": "x"},
+            )
+        ]
+        unknown = await one.http.get("/sessions", params={"day": "2023-11-15", "group": "nobody"})
+
+    assert [row["first_offset"] for row in first["sessions"] + rest["sessions"]] == [80, 40, 30, 20, 10, 0]
+    assert (rest["next"], none["sessions"]) == (None, [])
+    assert (wrong, unknown.status_code) == ([422] * 5, 404)
 
 
 async def test_what_is_not_open_is_not_unknown(lake: Path) -> None:

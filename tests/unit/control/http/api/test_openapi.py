@@ -17,10 +17,9 @@ import schemathesis
 from fastapi import FastAPI
 from schemathesis.engine import events, from_schema
 
-from services.control.core.found import KeyRow, OpenRow, RecordPage, SessionRow, StreamKeys
+from services.control.core.found import Finished, KeyRow, OpenRow, RecordPage, SessionRow, StreamKeys
 from services.control.core.history.group_history import GroupHistory, StreamHistory
 from services.control.core.history.queue_history import QueueHistory
-from services.control.core.lake.tables import TablePage
 from services.control.core.operations.forecasts import Forecast
 from services.control.core.operations.operation import Operation
 from services.control.core.operations.progress import OperationDetail
@@ -123,7 +122,7 @@ def test_every_answer_is_documented(is_read: bool, tmp_path: Path) -> None:
         "checks": checks,
         "operations": [
             {"include-path": path, "checks": checks | one_schema}
-            for path in ("/jobs/{name}/runs", "/tables/{name}", "/keys", *ACTED_ON, *LISTS)
+            for path in ("/jobs/{name}/runs", "/keys", "/sessions", *ACTED_ON, *LISTS)
         ],
     }
     document = schemathesis.openapi.from_asgi(
@@ -191,8 +190,8 @@ def test_every_struct_is_what_is_sent(document: Any) -> None:
     answer_to("GET /runs/{run_id}", RunDetail, run_id=run["id"])
     answer_to("DELETE /runs/{run_id}", RunDetail, run_id=run["id"])
     answer_to("GET /tables", TableList)
-    answer_to("GET /tables/{name}", TablePage, name="sessions")
     answer_to("GET /keys", KeyRow, query={"key": "ann"})
+    answer_to("GET /sessions", Finished, query={"day": "2023-11-15"})
     answer_to("GET /sessions/{session_id}", SessionRow, session_id=f"{1:032x}")
     answer_to("GET /streams/{stream}/open", OpenRow, stream="0")
     answer_to("GET /streams/{stream}/keys", StreamKeys, stream="0")

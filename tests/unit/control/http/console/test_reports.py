@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import re
+import shlex
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cli.commands.sql import sql
 from services.control.http.console.drawing.plots import BOTTOM, LEFT, RIGHT, SLOTS, TOP, Scale
 from services.control.http.console.shown.reports import report_page
+from tests.tables import write_table
 from tests.unit.control.http.console.browser import page_at
 from tests.unit.control.http.console.runs_desk import EVIL, RunsDesk, runs_desk
 
@@ -219,17 +226,20 @@ async def test_a_long_item_is_cut_in_its_middle_and_shown_whole_on_demand(desk: 
     assert f"{shown} 1,000,000,000,000" in page.text
 
 
-async def test_a_report_leads_to_its_whole_table(desk: RunsDesk) -> None:
-    """As CSV and as Parquet, of this report alone; and to the form that makes it again."""
+async def test_a_report_leads_to_its_whole_table(desk: RunsDesk, tmp_path: Path) -> None:
+    """By a command that prints the rows of this report alone; and to the form that makes it again."""
     desk.runs.add("reports", "succeeded", REPORT, parameters={"report": "march", "top": 5})
-    links = (await page_at(desk.http, "/console/reports?period=day")).values("a", "href")
-    tables = [httpx.URL(link) for link in links if link.startswith("/tables/")]
-    again = next(httpx.URL(link) for link in links if link.startswith("/console/actions/run"))
+    mine = {"group": "default", "report": "march", "period": "day", "start": 7}
+    others = [mine | {name: "other"} for name in ("group", "report", "period")]
+    write_table(tmp_path, "reports/periods", pa.Table.from_pylist([mine, *others]))
+    page = await page_at(desk.http, "/console/reports?period=day")
+    (command,) = re.findall(r"baton sql '.*' --limit 10000 -o csv", page.text)
+    printed = CliRunner().invoke(sql, [*shlex.split(command)[2:], "--lake", str(tmp_path)])
+    again = next(
+        httpx.URL(link) for link in page.values("a", "href") if link.startswith("/console/actions/run")
+    )
 
-    assert [url.params["format"] for url in tables] == ["csv", "parquet"]
-    assert {(url.path, url.params["report"], url.params["period"]) for url in tables} == {
-        ("/tables/reports/periods", "march", "day")
-    }
+    assert printed.stdout.splitlines() == ["group,report,period,start", "default,march,day,7"]
     assert (again.params["job"], again.params["p.top"]) == ("reports", "5")
 
 
