@@ -80,7 +80,7 @@ IMPORTED_BY = {
         "services/control/adapters/processes/client.py",
         "services/control/adapters/processes/queues.py",
         "services/control/adapters/processes/signed_requests.py",
-        "services/control/adapters/spark_*.py",
+        "services/control/adapters/runs/*.py",
     ),
     "httptools": ("shared/server/reader.py",),
     "aiohttp": ("services/control/adapters/processes/kept_connections.py",),
