@@ -144,15 +144,16 @@ class HttpConnection(asyncio.Protocol):
 
     def on_head(self, head: Head) -> bool:
         """See Events."""
-        latest = self.requests.latest
+        requests = self.requests
+        latest = requests.latest
         if latest is not None and latest.is_last:
             return False
-        if self.requests.is_full:
-            self._end_after(self.requests.waiting[-1])
+        if requests.waiting and requests.is_full:
+            self._end_after(requests.waiting[-1])
             return False
         exchange = self._excess_exchange(head) if self._is_excess else self._face.exchange(self, head)
         starts = not self._answered or not self._is_turn_over()
-        return self.requests.add(exchange, starts) or self._overflow()
+        return requests.add(exchange, starts) or self._overflow()
 
     def on_body(self, data: bytes) -> bool:
         """See Events."""
@@ -183,7 +184,9 @@ class HttpConnection(asyncio.Protocol):
         self.requests.running = None
         if exchange.is_last:
             self._close()
-        elif self.requests.waiting and not (self._is_in_turn or self._held):
+        if self._is_in_turn:  # its end does the rest
+            return
+        if self.requests.waiting and not self._held:
             # not at once: until then it may turn out that the client is gone
             self.loop.call_soon(self._take_turn)
         self._watch()
@@ -203,11 +206,11 @@ class HttpConnection(asyncio.Protocol):
             if requests.waiting:
                 while requests.start_next() and not self._is_turn_over():
                     pass
-            # a piece may bring many: more than one would use up the room to wait
-            while reader.unread and not self._answered:
+            elif reader.unread:
                 reader.step()
-                if not reader.unread or self._is_turn_over():
-                    break
+            # what another piece brings must be answered in this turn, or find room to wait
+            while reader.unread and self._answered <= TURN_ANSWERS // 2 and not self._is_turn_over():
+                reader.step()
         except Refused as error:
             self._reject(error.status, error.kind, error.detail)
         self._is_in_turn = False

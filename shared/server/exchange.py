@@ -22,8 +22,9 @@ from shared.server.outlet import Outlet
 class Head(msgspec.Struct, gc=False):
     """What the headers of a request say. `path` is decoded, `query` is not; header names are in lower case.
 
-    `length` is that of the body, 0 if it is unknown. `is_last`: the client wants no further answer on this
-    connection. `expects_continue`: it waits for a 100 before it sends the body.
+    `named` are the headers by name, a repeated one as a list with commas. `length` is that of the body, 0 if
+    it is unknown. `is_last`: the client wants no further answer on this connection.
+    `expects_continue`: it waits for a 100 before it sends the body.
     """
 
     method: str
@@ -31,6 +32,7 @@ class Head(msgspec.Struct, gc=False):
     path: str
     query: bytes
     headers: list[tuple[bytes, bytes]]
+    named: dict[bytes, bytes]
     version: str
     length: int
     is_last: bool
@@ -38,6 +40,12 @@ class Head(msgspec.Struct, gc=False):
 
     def __repr__(self) -> str:
         return f"<Head {self.method} {self.path}>"
+
+    def values(self, name: bytes) -> tuple[bytes, ...]:
+        """The values of the headers of this name."""
+        if len(self.named) < len(self.headers):
+            return tuple(value for one, value in self.headers if one == name)
+        return (self.named[name],) if name in self.named else ()
 
 
 class Line(Protocol):

@@ -107,7 +107,7 @@ class FragmentsExchange(CountedExchange):
                 raise Leaving
             # everything that the headers decide comes before the body is read
             self._key = door.gate.check(head.headers, head.query, KeyScope.WRITE)
-            self._wrapping = wrapping_for(*_declared(head.headers))
+            self._wrapping = wrapping_for(head.values(b"content-type"), head.values(b"content-encoding"))
             share.check_announced(head.length)  # so that an upload is not wasted
         except BatonError as error:
             self._refuse(error)
@@ -217,7 +217,7 @@ class FragmentsExchange(CountedExchange):
     def _finish(self, status: int, headers: Pairs, body: bytes) -> None:
         self._release()
         if not self.is_lost:
-            origin = self._door.gate.headers(self.head.headers)
+            origin = self._door.gate.headers(self.head.named.get(b"origin"))
             self.line.respond(self, status, headers + origin, body)
 
 
@@ -230,15 +230,3 @@ def _accepted(count: int) -> tuple[Pairs, bytes]:
 def _answer_of(rejected: list[Rejected], count: int) -> tuple[Pairs, bytes]:
     body = msgspec.json.encode(Answer(accepted=count, rejected=rejected))
     return ((b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))), body
-
-
-def _declared(headers: list[tuple[bytes, bytes]]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
-    """The types and the encodings that a request declares for its body."""
-    types: tuple[bytes, ...] = ()
-    encodings: tuple[bytes, ...] = ()
-    for name, value in headers:
-        if name == b"content-type":
-            types += (value,)
-        elif name == b"content-encoding":
-            encodings += (value,)
-    return types, encodings

@@ -87,8 +87,7 @@ class ItemExchange(CountedExchange):
                 return
             desk.keys.check(head.method, head.path, headers)
             if self._has_items:
-                types = tuple(value.encode() for value in headers.getlist("content-type"))
-                encodings = tuple(value.encode() for value in headers.getlist("content-encoding"))
+                types, encodings = head.values(b"content-type"), head.values(b"content-encoding")
                 self._wrapping = wrapping_for(types, encodings)
             share.check_announced(head.length)
         except BatonError as error:
