@@ -93,7 +93,8 @@ class HttpConnection(asyncio.Protocol):
         self._hold(0)
 
     def data_received(self, data: bytes) -> None:
-        self._reader.add(data)
+        reader = self._reader
+        reader.unread = b"".join((reader.unread, data)) if reader.unread else data
         self._take_turn()
 
     def eof_received(self) -> bool:

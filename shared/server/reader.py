@@ -59,9 +59,9 @@ class RequestReader:
     """Calls `events` as requests arrive.
 
     `begun` counts requests of which something has arrived; `is_in_headers`: of the last of them, not all
-    headers. `unread` has arrived and is not parsed yet. `_left` bytes are to come of a body of known length;
-    it is not above 0 for others. `_barren` counts bytes in a row without a body or the end of a request among
-    them.
+    headers. `unread` has arrived and is not parsed yet; the connection adds to it. `_left` bytes are to come
+    of a body of known length; it is not above 0 for others. `_barren` counts bytes in a row without a body or
+    the end of a request among them.
     """
 
     def __init__(self, events: Events) -> None:
@@ -78,10 +78,6 @@ class RequestReader:
     def __repr__(self) -> str:
         return f"<RequestReader of request {self.begun}, {len(self.unread)} bytes unread>"
 
-    def add(self, data: bytes) -> None:
-        """Adds what has arrived; `step` parses it."""
-        self.unread = b"".join((self.unread, data)) if self.unread else data
-
     def step(self) -> None:
         """Parses a piece of what is unread. Raises Refused; then nothing is left to parse."""
         piece, self.unread = self.unread, b""
@@ -89,6 +85,7 @@ class RequestReader:
         if len(piece) > size:
             whole = memoryview(piece)
             piece, self.unread = whole[:size], whole[size:]
+        self._barren += len(piece)
         try:
             self._parser.feed_data(piece)
         except httptools.HttpParserUpgrade as offer:
@@ -98,13 +95,9 @@ class RequestReader:
             cause = error.__context__
             if not isinstance(cause, _Stop):
                 raise cause if isinstance(cause, Refused) else _malformed(str(error)) from None
-        if self._is_between:
-            self._barren = 0
-        elif self._left <= 0:
-            self._barren += len(piece)
-            if self._barren > MAX_HEADER_BYTES + PIECE_BYTES:
-                self.stop()
-                raise _headers_too_large()
+        if self._barren > MAX_HEADER_BYTES and not self._is_between:
+            self.stop()
+            raise _headers_too_large()
 
     def stop(self) -> None:
         """Drops what is not parsed."""
@@ -129,8 +122,8 @@ class RequestReader:
         self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        # this piece is not counted, and an earlier request may end in those that are: so count exactly
-        if self._barren > MAX_HEADER_BYTES - PIECE_BYTES and self._header_bytes() > MAX_HEADER_BYTES:
+        # _barren may include an earlier request of the same piece, so count these headers exactly
+        if self._barren > MAX_HEADER_BYTES and self._header_bytes() > MAX_HEADER_BYTES:
             raise _headers_too_large()
         if self._parser.should_upgrade():
             if self._parser.get_method() == b"CONNECT":
@@ -154,7 +147,7 @@ class RequestReader:
     def on_message_complete(self) -> None:
         if self.is_in_headers:  # see `_decline`
             return
-        self._left = 0
+        self._barren = self._left = 0
         self._is_between = True
         self._events.on_end()
 
@@ -234,6 +227,7 @@ def _joined(headers: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     return named
 
 
+@functools.lru_cache(256)
 def _check_codings(codings: bytes, version: str) -> None:
     """Raises Refused unless a body is chunked and nothing else (RFC 9112, 6.1 and 6.3)."""
     *others, last = [coding.strip(b" \t").lower() for coding in codings.split(b",")]
