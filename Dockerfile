@@ -61,7 +61,7 @@ RUN pip install --require-hashes -r cli.lock
 COPY shared shared
 COPY cli cli
 # those for a lake on an object store, too, which are small
-RUN BATON_CACHE=/cache python -c "from cli.stack.jars import fetch_jars; [fetch_jars(use) for use in ('spark', 's3')]"
+RUN BATON_CACHE=/cache python -c "from cli.stack.jars.downloads import fetch_jars; [fetch_jars(use) for use in ('spark', 's3')]"
 
 FROM java AS control
 COPY --from=jars /cache/jars /opt/cache/jars

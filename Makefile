@@ -62,7 +62,7 @@ bench-spark: $(INSTALLED) ## Measure the Spark jobs and the tables at full size;
 	@$(BIN)/python -m bench.spark_audit 1000000 10000000
 	@$(BIN)/python -m bench.spark_tables 10000000
 
-bench-grid: $(INSTALLED) ## Measure the grid against plain aiokafka, and draw its curves in docs/grid (ARGS=--quick)
+bench-grid: $(INSTALLED) ## Measure the grid against plain aiokafka, and renew its tables (ARGS=--quick)
 	@$(BIN)/python -m bench.grid $(ARGS)
 
 chaos: $(INSTALLED) ## Inject faults for half an hour under load, then check the sessions; SEED= repeats, FROM=commit names what to update from

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from cli.stack.lock import Jar
+from cli.stack.jars.lock import Jar
 
 ROOT = Path(__file__).parents[1]
 PYTHON_LOCK = ROOT / "locks" / "dev.lock"

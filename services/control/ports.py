@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from services.control.core.freshness import Positions, TopicState
-from services.control.core.lookup import RecordPage, SessionRow
-from services.control.core.observed import Answers, Cluster, Offsets
-from services.control.core.operations import Operation, OperationNode
-from services.control.core.producer_rates import ProducerCounts
+from services.control.core.found import RecordPage, SessionRow
+from services.control.core.groups.rewinds import StreamFacts
+from services.control.core.lake.freshness import Positions, TopicState
+from services.control.core.lake.tables import Asked, Page, TableRow
+from services.control.core.operations.operation import Operation, OperationNode
 from services.control.core.queues import Act, DeadLetter, QueueRow
-from services.control.core.rewinds import StreamFacts
-from services.control.core.runs import LogPart, Run, Submission
-from services.control.tables.rows import Asked, Page, TableRow
+from services.control.core.report.observed import Answers, Cluster, Offsets
+from services.control.core.report.producer_rates import ProducerCounts
+from services.control.core.runs.run import LogPart, Run, Submission
 from shared.model.cluster import MemberNode, PauseNode, ProducerNode
 from shared.model.group import GroupSettings
 from shared.model.open_sessions import HeldKey, HeldStream
@@ -218,8 +218,8 @@ class TableSource(Protocol):
 class HeldPositions(Protocol):
     """Reads up to where the lake holds the sessions topics."""
 
-    def read(self, groups: Collection[str]) -> Positions | None:
-        """The positions of at least these groups, or None if the table is too old to name them. Blocks.
+    def read(self, groups: Collection[str]) -> Positions:
+        """The positions of at least these groups. Blocks.
 
         Raises NotFound if there is no table `sessions`, Unavailable.
         """

@@ -19,9 +19,9 @@ import pytest
 from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
 
+from cli.stack.local.programs import StackProcesses
 from cli.stack.options import SERVICES, StackOptions
-from cli.stack.processes import StackProcesses
-from cli.stack.servers import KafkaOptions, ZooKeeperOptions, kafka_config, zookeeper_config
+from cli.stack.servers.servers import KafkaOptions, ZooKeeperOptions, kafka_config, zookeeper_config
 from services.consumer.settings import ConsumerSettings
 from services.control.settings import ControlSettings, lake_for, spark_jars_for
 from shared.service.guard import is_own_host

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from cli.commands.sql import sql
 from tests.tables import session, write_sessions, write_table
-from tests.unit.cli.test_table import table
+from tests.unit.cli.commands.test_table import table
 
 PAGE = (Path(__file__).parents[2] / "docs" / "lake.md").read_text()
 WITHOUT_SPARK = PAGE.split("\n## Without Spark\n")[1]

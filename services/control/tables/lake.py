@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
-from services.control.core.lake_paths import table_path
+from services.control.core.lake.paths import table_path
 from services.control.tables.query import Column
 from shared.errors import NotFound, Unavailable
 

@@ -12,14 +12,13 @@ from typing import Final
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from services.control.core.freshness import Positions
+from services.control.core.lake.freshness import Positions
 from services.control.spark.lake.plan import Note, carries_on, changes_rows, parse_note
-from services.control.tables.lake import Lake, columns_of, reading
+from services.control.tables.lake import Lake, reading
 from services.control.tables.query import Column
 from services.control.tables.statements import literal
 
 TABLE: Final = "sessions"
-NEEDED: Final = frozenset({"group", "topic_id", "topic_partition", "topic_offset"})
 GROUP: Final = Column(name="group", type="string")
 COMMITS: Final = (20, 500)
 """How many commits to look back, and how many if some groups have none among the first."""
@@ -34,15 +33,10 @@ class LakePositions:
         self._seen: object = None
         self._positions: Positions = {}
 
-    def read(self, groups: Collection[str]) -> Positions | None:
-        """Of these groups at least; None if the table is of an older layout, which has no positions.
-
-        Raises UnknownTable, LakeUnavailable.
-        """
+    def read(self, groups: Collection[str]) -> Positions:
+        """Of these groups at least. Raises UnknownTable, LakeUnavailable."""
         table = self._lake.open(TABLE)
         with reading(TABLE):
-            if not {column.name for column in columns_of(table)} >= NEEDED:
-                return None
             now = (table.metadata().id, table.version(), sorted(groups))
             if self._seen != now:
                 self._positions = _positions(table, groups)

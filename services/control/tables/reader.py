@@ -17,12 +17,12 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
+from services.control.core.lake.tables import Asked, ColumnRow, Page, TableRow
 from services.control.tables import statements
 from services.control.tables.cursor import Cursor, check_place, fingerprint, parse_cursor
 from services.control.tables.formats import encode
 from services.control.tables.lake import Lake, LakeUnavailable, UnknownTable, columns_of, reading
 from services.control.tables.query import Query, QueryInvalid, Value, parse_query
-from services.control.tables.rows import Asked, ColumnRow, Page, TableRow
 from shared.errors import Conflict, Unavailable
 
 READS_AT_ONCE = 2

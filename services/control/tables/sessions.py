@@ -6,10 +6,10 @@ from typing import Final
 
 import msgspec
 
-from services.control.core.lookup import SessionRow
+from services.control.core.found import SessionRow
+from services.control.core.lake.tables import Asked, Page
 from services.control.tables.formats import JSON
 from services.control.tables.reader import TableReader
-from services.control.tables.rows import Asked, Page
 
 TABLE: Final = "sessions"
 NARROW: Final = ",".join(name for name in SessionRow.__struct_fields__ if name != "data")

@@ -9,13 +9,13 @@ from urllib.parse import urlencode
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
-from services.control.core.freshness import FreshnessRow
+from services.control.core.lake.freshness import FreshnessRow
+from services.control.core.lake.tables import Asked, ColumnRow, TablePage, TableRow
 from services.control.http.api.openapi import Content, Responses, answers, encoded, refuses
 from services.control.http.api.pages import INVALID
 from services.control.ports import TableSource
 from services.control.tables.formats import CSV, JSON, PARQUET
 from services.control.tables.query import OPERATORS, QueryInvalid
-from services.control.tables.rows import Asked, ColumnRow, TablePage, TableRow
 from shared.service.http import kind_for, problem
 
 MAX_ROWS = 10_000
