@@ -37,8 +37,8 @@ class HttpConnection(asyncio.Protocol):
     """`requests` are those that are not answered. `_reads`: False once nothing more is to be read.
 
     `_is_excess`: the connection is beyond the bound, and gets one answer. `_answered` counts the answers of
-    a turn that ends at `_until_s` (0: not yet known). `_held` bytes wait unparsed for the next
-    turn; `_then`: what is to be done once they are parsed.
+    a turn that ends at `_until_s` (0: not yet known). `_held` bytes wait unparsed for the next turn; `_then`:
+    what is to be done once they are parsed.
     """
 
     def __init__(
