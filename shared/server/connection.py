@@ -36,8 +36,9 @@ TURN_ANSWERS = 32
 class HttpConnection(asyncio.Protocol):
     """`requests` are those that are not answered. `_reads`: False once nothing more is to be read.
 
-    `_is_excess`: the connection is beyond the bound, and gets one answer. `_answered` counts answers. `_held`
-    bytes wait unparsed for the connection's next turn; `_then`: what is to be done once they are parsed.
+    `_is_excess`: the connection is beyond the bound, and gets one answer. `_answered` counts the answers of
+    a turn that ends at `_until_s` (0: not yet known). `_held` bytes wait unparsed for the next turn; `_then`:
+    what is to be done once they are parsed.
     """
 
     def __init__(
@@ -61,9 +62,10 @@ class HttpConnection(asyncio.Protocol):
         self._patience = Patience(bounds, self.loop, self._on_late)
         self.requests = RequestQueue(face.inflight)
         self.outlet: Outlet = cast(Outlet, None)
-        self._is_excess = self._is_feeding = False
+        self._is_excess = self._is_in_turn = False
         self._reads = True
         self._answered = self._held = 0
+        self._until_s = 0.0
         self._then: Callable[[], object] | None = None
 
     def __repr__(self) -> str:
@@ -87,12 +89,13 @@ class HttpConnection(asyncio.Protocol):
         self._patience.stop()
         self._reader.close()
         self._then = None
-        self._hold(0)
         self.requests.lose()
+        self._hold(0)
 
     def data_received(self, data: bytes) -> None:
-        self._reader.add(data)
-        self._read_on()
+        reader = self._reader
+        reader.unread = b"".join((reader.unread, data)) if reader.unread else data
+        self._take_turn()
 
     def eof_received(self) -> bool:
         """A client that has sent everything and closed its half is still answered, except over TLS."""
@@ -116,7 +119,7 @@ class HttpConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.requests.is_held = False
         self.outlet.fill(False)
-        self._start_next()
+        self._take_turn()
 
     def shutdown(self) -> None:
         """Ends the connection once everything that has arrived is answered (uvicorn asks, at a stop)."""
@@ -132,7 +135,7 @@ class HttpConnection(asyncio.Protocol):
     def cut(self) -> None:
         """Waits no longer: what runs is answered now, and so is what waits (runtime.py asks, at a stop)."""
         while True:
-            self._start_next()
+            self.requests.start_next()
             running = self.requests.running
             if running is None:
                 return
@@ -142,13 +145,16 @@ class HttpConnection(asyncio.Protocol):
 
     def on_head(self, head: Head) -> bool:
         """See Events."""
-        latest = self.requests.latest
+        requests = self.requests
+        latest = requests.latest
         if latest is not None and latest.is_last:
             return False
-        if self.requests.is_full:
-            self._end_after(self.requests.waiting[-1])
+        if requests.waiting and requests.is_full:
+            self._end_after(requests.waiting[-1])
             return False
-        return self.requests.add(self._exchange(head)) or self._overflow()
+        exchange = self._excess_exchange(head) if self._is_excess else self._face.exchange(self, head)
+        starts = not self._answered or not self._is_turn_over()
+        return requests.add(exchange, starts) or self._overflow()
 
     def on_body(self, data: bytes) -> bool:
         """See Events."""
@@ -160,11 +166,15 @@ class HttpConnection(asyncio.Protocol):
 
     def begin(self, exchange: Exchange, status: int, headers: Pairs) -> None:
         """See Line."""
-        self.outlet.write(self._head_of(exchange, status, headers))
+        if not exchange.is_whole:
+            self._end_unless_asked(exchange)
+        self.outlet.write(self._heads.head(status, headers, is_last=exchange.is_last))
 
     def respond(self, exchange: Exchange, status: int, headers: Pairs, body: bytes) -> None:
         """See Line."""
-        self.outlet.write(self._head_of(exchange, status, headers) + body)
+        if not exchange.is_whole:
+            self._end_unless_asked(exchange)
+        self.outlet.write(self._heads.head(status, headers, is_last=exchange.is_last) + body)
         self.answered(exchange)
 
     def answered(self, exchange: Exchange) -> None:
@@ -175,41 +185,52 @@ class HttpConnection(asyncio.Protocol):
         self.requests.running = None
         if exchange.is_last:
             self._close()
-        elif self.requests.waiting:
-            # not at once: 64 may wait, and until then it may turn out that the client is gone
-            self.loop.call_soon(self._start_next)
+        if self._is_in_turn:  # its end does the rest
+            return
+        if self.requests.waiting and not self._held:
+            # not at once: until then it may turn out that the client is gone
+            self.loop.call_soon(self._take_turn)
         self._watch()
 
     def resume(self) -> None:
         """See Line."""
         self._watch()
 
-    def _read_on(self) -> None:
-        """Parses what has arrived, for a turn of the loop; others have theirs before it parses the rest."""
-        reader, now_s = self._reader, self._bounds.now_s
+    def _take_turn(self) -> None:
+        """Starts requests that wait and parses what has arrived, until others have their turn."""
+        reader, requests = self._reader, self.requests
         if self.outlet.is_over:
             reader.stop()
-            return
-        self._is_feeding = True
-        answers = self._answered + TURN_ANSWERS
+        self._is_in_turn = True
+        self._answered, self._until_s = 0, 0.0
         try:
-            reader.step()
-            if reader.unread:  # else the clock need not be asked: most requests arrive alone
-                until_s = now_s() + TURN_S
-                while reader.unread and self._answered < answers and now_s() < until_s:
-                    reader.step()
+            if requests.waiting:
+                while requests.start_next() and not self._is_turn_over():
+                    pass
+            elif reader.unread:
+                reader.step()
+            # what another piece brings must be answered in this turn, or find room to wait
+            while reader.unread and self._answered <= TURN_ANSWERS // 2 and not self._is_turn_over():
+                reader.step()
         except Refused as error:
             self._reject(error.status, error.kind, error.detail)
-        self._is_feeding = False
-        latest = self.requests.latest
+        self._is_in_turn = False
+        latest = requests.latest
         if latest is not None and not latest.is_whole:
-            self.requests.take_body()
-        if self._held or reader.unread:
-            self._hold(reader.unread)
+            requests.take_body()
+        if reader.unread or self._held or requests.waiting:
+            self._hold(len(reader.unread))
         self._watch()
 
+    def _is_turn_over(self) -> bool:
+        """Whether others have their turn before another request of this connection may start."""
+        now_s = self._bounds.now_s
+        if not self._until_s:  # so a request that arrives alone does not cost a look at the clock
+            self._until_s = now_s() + TURN_S
+        return self._answered >= TURN_ANSWERS or now_s() >= self._until_s
+
     def _hold(self, unread: int) -> None:
-        """Keeps what is left of a read for the next turn; it counts like requests that wait."""
+        """Keeps what is left for the next turn; bytes count like requests that wait."""
         inflight = self._face.inflight
         inflight.add_waiting(0, unread - self._held)
         self._held = unread
@@ -217,25 +238,22 @@ class HttpConnection(asyncio.Protocol):
             self._reader.stop()
             self._refuse(refusal(Overloaded()), "overloaded")
             self._hold(0)
-        elif unread:
-            self.loop.call_soon(self._read_on)
-        elif self._then is not None:
+            return
+        if unread or self.requests.can_start:
+            self.loop.call_soon(self._take_turn)
+        if not unread and self._then is not None:
             then, self._then = self._then, None
             then()
 
-    def _head_of(self, exchange: Exchange, status: int, headers: Pairs) -> bytes:
-        if exchange.head.expects_continue and not exchange.is_whole:
-            # it was not asked for its body, and may send it or not: where its next request begins is unknown
+    def _end_unless_asked(self, exchange: Exchange) -> None:
+        """Ends the connection after an answer to a client that was not asked for its body.
+
+        It may send it or not: where its next request begins is unknown.
+        """
+        if exchange.head.expects_continue:
             self._end_after(exchange)
-        return self._heads.head(status, headers, is_last=exchange.is_last)
 
-    def _start_next(self) -> None:
-        self.requests.start_next()
-        self._watch()
-
-    def _exchange(self, head: Head) -> Exchange:
-        if not self._is_excess:
-            return self._face.exchange(self, head)
+    def _excess_exchange(self, head: Head) -> Exchange:
         exchange = self._face.excess_exchange(self, head, self._bounds.connections)
         self._end_after(exchange)
         return exchange
@@ -251,7 +269,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _watch(self) -> None:
         """Waits for what must come next, and reads only if there is room for more."""
-        if self._is_feeding:  # once, when everything that has arrived is parsed
+        if self._is_in_turn:  # once, at its end
             return
         outlet, requests, reader = self.outlet, self.requests, self._reader
         if outlet.is_over:

@@ -30,7 +30,7 @@ class CountedExchange(Exchange):
     def _count_body(self, share: InflightShare) -> None:
         """Counts what has arrived since the last time. Raises RequestTooLarge or Overloaded."""
         arrived, self._counted = self.size - self._counted, self.size
-        if self.is_whole:
+        if self._is_uploading and self.is_whole:
             share.end_upload()
         share.add(arrived)
         if not self.is_whole and not self._is_uploading:

@@ -12,39 +12,40 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
+import msgspec
 from fastapi import Response
 
 from shared.server.answers import CONTINUE, Pairs
 from shared.server.outlet import Outlet
 
 
-class Head:
+class Head(msgspec.Struct, gc=False):
     """What the headers of a request say. `path` is decoded, `query` is not; header names are in lower case.
 
-    `is_last`: the client wants no further answer on this connection. `expects_continue`: it waits for a 100
-    before it sends the body.
+    `named` are the headers by name, a repeated one as a list with commas. `length` is that of the body, 0 if
+    it is unknown. `is_last`: the client wants no further answer on this connection.
+    `expects_continue`: it waits for a 100 before it sends the body.
     """
 
-    __slots__ = ("expects_continue", "headers", "is_last", "method", "path", "query", "target", "version")
-
-    def __init__(
-        self,
-        method: str,
-        target: bytes,
-        path: str,
-        query: bytes,
-        headers: list[tuple[bytes, bytes]],
-        version: str,
-        *,
-        is_last: bool,
-        expects_continue: bool,
-    ) -> None:
-        self.method, self.target, self.path, self.query = method, target, path, query
-        self.headers, self.version = headers, version
-        self.is_last, self.expects_continue = is_last, expects_continue
+    method: str
+    target: bytes
+    path: str
+    query: bytes
+    headers: list[tuple[bytes, bytes]]
+    named: dict[bytes, bytes]
+    version: str
+    length: int
+    is_last: bool
+    expects_continue: bool
 
     def __repr__(self) -> str:
         return f"<Head {self.method} {self.path}>"
+
+    def values(self, name: bytes) -> tuple[bytes, ...]:
+        """The values of the headers of this name."""
+        if len(self.named) < len(self.headers):
+            return tuple(value for one, value in self.headers if one == name)
+        return (self.named[name],) if name in self.named else ()
 
 
 class Line(Protocol):

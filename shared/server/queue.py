@@ -39,11 +39,17 @@ class RequestQueue:
         """Whether no more requests may wait."""
         return len(self.waiting) >= MAX_WAITING
 
-    def add(self, exchange: Exchange) -> bool:
-        """Starts the request if it is its turn; False if it would have to wait, and has no room to."""
+    @property
+    def can_start(self) -> bool:
+        """Whether one waits that may run now."""
+        return bool(self.waiting) and self.running is None and not self.is_held
+
+    def add(self, exchange: Exchange, starts: bool) -> bool:
+        """Starts the request if it may and it is its turn; False if it must wait, and has no room to."""
         self.latest = exchange
-        if self.running is None and not self.waiting and not self.is_held:
-            self._run(exchange)
+        if starts and self.running is None and not self.waiting and not self.is_held:
+            self.running = exchange
+            exchange.start()
             return True
         self.waiting.append(exchange)
         return self._has_room(1, 0)
@@ -60,9 +66,11 @@ class RequestQueue:
 
     def end_body(self) -> None:
         """The latest request is complete."""
-        assert self.latest is not None
-        self.latest.is_whole = True
-        self.take_body()
+        latest = self.latest
+        assert latest is not None
+        latest.is_whole = True
+        if latest is self.running:
+            latest.arrived()
 
     def take_body(self) -> None:
         """Has the latest request take what has arrived of its body, if it is running."""
@@ -75,12 +83,15 @@ class RequestQueue:
         self._inflight.add_waiting(0, -self.waiting[-1].size)
         self.latest = self.waiting[-1] = exchange
 
-    def start_next(self) -> None:
-        """Runs the next request that waits, if there is one and none is running."""
-        if self.waiting and self.running is None and not self.is_held:
-            first = self.waiting.popleft()
-            self._inflight.add_waiting(-1, -first.size)
-            self._run(first)
+    def start_next(self) -> bool:
+        """Runs the next request that waits, if there is one that can start; whether there was."""
+        if not self.can_start:
+            return False
+        first = self.waiting.popleft()
+        self._inflight.add_waiting(-1, -first.size)
+        self.running = first
+        first.start()
+        return True
 
     def lose(self) -> None:
         """The client is gone: none of them starts or is answered any more."""
@@ -93,10 +104,6 @@ class RequestQueue:
         if self.running is not None:
             lost, self.running = self.running, None
             lost.lose()
-
-    def _run(self, exchange: Exchange) -> None:
-        self.running = exchange
-        exchange.start()
 
     def _has_room(self, requests: int, count: int) -> bool:
         self._inflight.add_waiting(requests, count)

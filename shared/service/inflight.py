@@ -120,7 +120,8 @@ class InflightShare:
 
     def release(self) -> None:
         """Removes the request from what is in flight; call it once."""
-        self.end_upload()
+        if self._inflight.uploads:
+            self.end_upload()
         self._inflight.bytes -= self._bytes
         self._inflight.requests -= 1
 

@@ -17,6 +17,7 @@ from shared.errors import KafkaUnavailable
 from shared.server.answers import Pairs
 from shared.server.exchange import Exchange, Head
 from shared.server.outlet import Outlet
+from shared.server.reader import joined
 from tests.fakes.http import Wire
 from tests.fakes.rejects import InMemoryRejects
 from tests.fakes.sink import InMemoryFragmentSink
@@ -131,13 +132,18 @@ class Face:
         self.forget()
         self.sink.down, self.sink.mute = post.is_down, set(post.mute)
         line = FakeLine()
+        headers = [(b"host", b"127.0.0.1"), *post.headers]
+        named = joined(headers)
+        length = named.get(b"content-length", b"")
         head = Head(
             post.method,
             post.path.encode(),
             post.path,
             post.query,
-            [(b"host", b"127.0.0.1"), *post.headers],
+            headers,
+            named,
             "1.1",
+            int(length) if length.isdigit() else 0,
             is_last=False,
             expects_continue=False,
         )

@@ -120,7 +120,8 @@ def _sort(items: Sequence[bytes | msgspec.Raw], table: StreamTable, limits: Limi
             if fragment.id == "":
                 raise FragmentRejected("id", "`id` is empty, and a second one would be a repeat: omit it")
             # nor this: no command line and no database could name such a key
-            if "\0" in fragment.key:
+            key = fragment.key.encode()
+            if 0 in key:
                 raise FragmentRejected("key", "`key` must not hold the character 0")
             time_of(fragment)  # only to reject a wrong time here: the consumer can no longer tell the sender
         except FragmentRejected as error:
@@ -129,7 +130,6 @@ def _sort(items: Sequence[bytes | msgspec.Raw], table: StreamTable, limits: Limi
             if len(rejected) == MAX_EXPLAINED:
                 parse = _parse_unexplained
             continue
-        key = fragment.key.encode()
         stream = owner_of[slot_for(key)]  # `table.stream_for` without its call, 2 % of this loop
         portion = accepted.get(stream)
         if portion is None:

@@ -107,13 +107,13 @@ class FragmentsExchange(CountedExchange):
                 raise Leaving
             # everything that the headers decide comes before the body is read
             self._key = door.gate.check(head.headers, head.query, KeyScope.WRITE)
-            types, encodings, length = _declared(head.headers)
-            self._wrapping = wrapping_for(types, encodings)
-            share.check_announced(length)  # so that an upload is not wasted
+            self._wrapping = wrapping_for(head.values(b"content-type"), head.values(b"content-encoding"))
+            share.check_announced(head.length)  # so that an upload is not wasted
         except BatonError as error:
             self._refuse(error)
             return
-        self.ask_for_body()
+        if head.expects_continue:
+            self.ask_for_body()
         if self.is_whole or self.body:
             self.arrived()
 
@@ -217,7 +217,7 @@ class FragmentsExchange(CountedExchange):
     def _finish(self, status: int, headers: Pairs, body: bytes) -> None:
         self._release()
         if not self.is_lost:
-            origin = self._door.gate.headers(self.head.headers)
+            origin = self._door.gate.headers(self.head.named.get(b"origin"))
             self.line.respond(self, status, headers + origin, body)
 
 
@@ -230,18 +230,3 @@ def _accepted(count: int) -> tuple[Pairs, bytes]:
 def _answer_of(rejected: list[Rejected], count: int) -> tuple[Pairs, bytes]:
     body = msgspec.json.encode(Answer(accepted=count, rejected=rejected))
     return ((b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))), body
-
-
-def _declared(headers: list[tuple[bytes, bytes]]) -> tuple[tuple[bytes, ...], tuple[bytes, ...], int]:
-    """The types, the encodings and the length that a request declares for its body."""
-    types: tuple[bytes, ...] = ()
-    encodings: tuple[bytes, ...] = ()
-    length = 0
-    for name, value in headers:
-        if name == b"content-type":
-            types += (value,)
-        elif name == b"content-encoding":
-            encodings += (value,)
-        elif name == b"content-length" and value.isdigit():
-            length = int(value)
-    return types, encodings, length

@@ -43,4 +43,4 @@ class ProducerFace(Face):
         """The headers that answers to a request carry because of its origin."""
         if head is None or head.path != FRAGMENTS:
             return ()
-        return self.door.gate.headers(head.headers)
+        return self.door.gate.headers(head.named.get(b"origin"))

@@ -33,9 +33,9 @@ class Gate:
     def __repr__(self) -> str:
         return f"<Gate: {self._origins!r}, {self._keys!r}>"
 
-    def headers(self, headers: Headers) -> Pairs:
-        """The headers that every answer to a request with these carries because of its origin; 0.4 µs."""
-        return self._origins.headers_for(_origin(headers))
+    def headers(self, origin: bytes | None) -> Pairs:
+        """The headers that every answer to a request of this origin carries because of it."""
+        return self._origins.headers_for(origin)
 
     def check(self, headers: Headers, query: bytes, needed: KeyScope) -> WriteKey | None:
         """The key of a request that may write, which must count its fragments; None if no key is needed.
@@ -67,7 +67,7 @@ class GatedApp:
     def _preflight(self, scope: Scope) -> ASGIApp:
         """204 for any origin: without the headers for it a browser sends nothing, and logs the reason."""
         answer = Response(status_code=204, headers={"Allow": "OPTIONS, POST"})
-        headers = self._gate.headers(scope["headers"])
+        headers = self._gate.headers(_origin(scope["headers"]))
         answer.raw_headers += headers
         # a browser needs the methods only if its origin is allowed
         if any(name == b"access-control-allow-origin" for name, _ in headers):
@@ -76,7 +76,7 @@ class GatedApp:
 
     def _not_allowed(self, scope: Scope) -> ASGIApp:
         answer = problem(405, "method-not-allowed", "only POST is allowed here", headers={"Allow": "POST"})
-        answer.raw_headers += self._gate.headers(scope["headers"])
+        answer.raw_headers += self._gate.headers(_origin(scope["headers"]))
         return answer
 
     def _checked_marker(self, scope: Scope) -> ASGIApp:

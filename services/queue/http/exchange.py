@@ -87,15 +87,14 @@ class ItemExchange(CountedExchange):
                 return
             desk.keys.check(head.method, head.path, headers)
             if self._has_items:
-                types = tuple(value.encode() for value in headers.getlist("content-type"))
-                encodings = tuple(value.encode() for value in headers.getlist("content-encoding"))
+                types, encodings = head.values(b"content-type"), head.values(b"content-encoding")
                 self._wrapping = wrapping_for(types, encodings)
-            length = dict(head.headers).get(b"content-length", b"")
-            share.check_announced(int(length) if length.isdigit() else 0)
+            share.check_announced(head.length)
         except BatonError as error:
             self._refuse(error)
             return
-        self.ask_for_body()
+        if head.expects_continue:
+            self.ask_for_body()
         if self.is_whole or self.body:
             self.arrived()
 
