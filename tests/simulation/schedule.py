@@ -55,6 +55,8 @@ KINDS = (
     "undrain",
 )
 """Methods of `Schedule`; some stand in `standstills.py`."""
+RARE_KINDS = ("grow_streams", "regrow_in_parts")
+"""The first is drawn apart (`large_streams.are_drawn`), the second is only named."""
 CALM = frozenset({"move", "join", "leave", "jump_clock", "burst", "pause"})
 """Kinds in which nothing is lost: then every handover is warm."""
 
