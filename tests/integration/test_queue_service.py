@@ -10,6 +10,7 @@ import signal
 import sys
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import httpx
@@ -409,7 +410,7 @@ async def test_a_new_log_is_not_taken_for_one_that_moved(kafka: str, namespace: 
     ):
         for _ in range(2):
             for topic in topics:
-                await until(lambda topic=topic: is_made(cluster, topic))
+                await until(partial(is_made, cluster, topic))
             with contextlib.closing(store.open_log("q")) as log:
                 await log.bounds()
                 items = await store.open_items("q", over="", partitions=1, frontier=[0])

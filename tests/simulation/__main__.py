@@ -63,9 +63,9 @@ def main(arguments: list[str] | None = None) -> int:
             f"{len(KINDS + RARE_KINDS)} kinds, {len(parts)} combinations, {len(set(failing))} of them failing"
         )
     if tally.wrong:
-        seed, kinds = tally.wrong[0][0], failing[0]
-        print_trace(run(seed, kinds, listen=True))
-        how = f" ARGS='--kinds {','.join(kinds)}'" if kinds else ""
+        seed, among = tally.wrong[0][0], failing[0]
+        print_trace(run(seed, among, listen=True))
+        how = f" ARGS='--kinds {','.join(among)}'" if among else ""
         print(f"replay: make simulate SEEDS={seed}..{seed + 1}{how}")
     return 1 if tally.wrong else 0
 
