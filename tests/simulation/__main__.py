@@ -59,9 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(", ".join(f"{what} {n:,}" for what, n in sorted(tally.happened.items())))
     failing = [next(kinds for seeds, kinds in parts if seed in seeds) for seed, _ in tally.wrong]
     if given.in_pairs:
-        print(
-            f"{len(KINDS + RARE_KINDS)} kinds, {len(parts)} combinations, {len(set(failing))} of them failing"
-        )
+        print(f"{len(parts)} combinations of {len(KINDS + RARE_KINDS)} kinds, {len(set(failing))} failed")
     if tally.wrong:
         seed, among = tally.wrong[0][0], failing[0]
         print_trace(run(seed, among, listen=True))
