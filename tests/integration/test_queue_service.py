@@ -10,6 +10,7 @@ import signal
 import sys
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import httpx
@@ -394,6 +395,29 @@ async def test_a_log_that_was_made_anew_is_noticed_however_long_it_is(
                 return False
 
             await until(is_noticed)
+
+
+async def test_a_new_log_is_not_taken_for_one_that_moved(kafka: str, namespace: str) -> None:
+    """Its worker may still know the topics of a deleted queue of the name: a queue would be refused at its
+    creation, and its items until an operator seeks.
+    """
+    names = Names(namespace)
+    access = KafkaAccess(bootstrap=kafka)
+    topics = [queue_log_topic(names, "q"), queue_topic(names, "q", 1)]
+    async with (
+        KafkaQueueStore.connected(access, names, replication=1, ack_timeout_s=10) as store,
+        Cluster(kafka) as cluster,
+    ):
+        for _ in range(2):
+            for topic in topics:
+                await until(partial(is_made, cluster, topic))
+            with contextlib.closing(store.open_log("q")) as log:
+                await log.bounds()
+                items = await store.open_items("q", over="", partitions=1, frontier=[0])
+                with contextlib.closing(items):
+                    await log.check()
+                    await items.settle([0], None)
+            await delete_topics(cluster, [topic.name for topic in topics])
 
 
 async def is_made(cluster: Cluster, topic: TopicSpec) -> bool:

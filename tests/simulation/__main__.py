@@ -1,7 +1,8 @@
 """`python -m tests.simulation SEEDS`: runs seeds on demand, over all cores, and shows those that fail.
 
 SEEDS is a number n (the seeds 0 … n - 1) or a half-open range a..b. A failing seed is reported with its
-fault; the first one runs again and prints its whole trace. `--trace` prints that of every seed.
+fault; the first one runs again and prints its whole trace. `--trace` prints that of every seed. `--in-pairs`
+gives each kind of fault alone and each pair that many seeds: the first a … b - 1, the next those behind them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import combinations
 
+from tests.simulation.schedule import KINDS, RARE_KINDS
 from tests.simulation.simulation import Run, Tally, garbage_collected_between_runs, run, run_all
 
 CHUNK = 100
@@ -22,6 +25,9 @@ MOST_FAILURES = 5
 """After this many failing seeds no new ones start."""
 MOST_LINES = 2000
 """Of a trace; some hundreds are usual."""
+
+Part = tuple[range, Sequence[str]]
+"""Seeds, and the only kinds of faults in them; none: what each seed draws."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -32,6 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--digest", action="store_true", help="print a digest of what happened in each run")
     parser.add_argument("--first", action="store_true", help="stop at the first failing seed; no trace")
     parser.add_argument("--kinds", default="", help="only these kinds of faults, with commas between them")
+    parser.add_argument("--in-pairs", action="store_true", help="each kind of fault alone and each pair")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
     given = parser.parse_args(arguments)
     first, end = parse_seeds(given.seeds)
@@ -41,14 +48,23 @@ def main(arguments: list[str] | None = None) -> int:
     if given.trace or given.digest:
         return show(first, end, kinds, given.digest)
     began_s = time.monotonic()
-    tally = run_spread(first, end, given.jobs, kinds, most_failures=MOST_FAILURES)
+    if given.in_pairs:
+        parts = in_pairs(first, end)
+        tally = run_spread(parts, given.jobs)
+    else:
+        parts = [(range(first, end), kinds)]
+        tally = run_spread(parts, given.jobs, most_failures=MOST_FAILURES)
     took_s = time.monotonic() - began_s
     print(f"{tally.runs:,} runs, {tally.virtual_s / 3600:,.1f} hours of virtual time, in {took_s:,.1f} s")
     print(", ".join(f"{what} {n:,}" for what, n in sorted(tally.happened.items())))
+    failing = [next(kinds for seeds, kinds in parts if seed in seeds) for seed, _ in tally.wrong]
+    if given.in_pairs:
+        print(f"{len(parts)} combinations of {len(KINDS + RARE_KINDS)} kinds, {len(set(failing))} failed")
     if tally.wrong:
-        print_trace(run(tally.wrong[0][0], kinds, listen=True))
-        how = f" ARGS='--kinds {given.kinds}'" if kinds else ""
-        print(f"replay: make simulate SEEDS={tally.wrong[0][0]}..{tally.wrong[0][0] + 1}{how}")
+        seed, among = tally.wrong[0][0], failing[0]
+        print_trace(run(seed, among, listen=True))
+        how = f" ARGS='--kinds {','.join(among)}'" if among else ""
+        print(f"replay: make simulate SEEDS={seed}..{seed + 1}{how}")
     return 1 if tally.wrong else 0
 
 
@@ -56,6 +72,13 @@ def parse_seeds(text: str) -> tuple[int, int]:
     """The half-open range that `n` or `a..b` names."""
     first, dots, end = text.partition("..")
     return (int(first), int(end)) if dots else (0, int(first))
+
+
+def in_pairs(first: int, end: int) -> list[Part]:
+    """Each kind of fault alone and each pair: the seeds of one stand behind those of the one before."""
+    every, count = KINDS + RARE_KINDS, end - first
+    sets = [*combinations(every, 1), *combinations(every, 2)]
+    return [(range(first + n * count, first + (n + 1) * count), kinds) for n, kinds in enumerate(sets)]
 
 
 def look_for_first(first: int, end: int, kinds: Sequence[str]) -> int:
@@ -69,18 +92,18 @@ def look_for_first(first: int, end: int, kinds: Sequence[str]) -> int:
     return 0
 
 
-def run_spread(
-    first: int, end: int, jobs: int, kinds: Sequence[str] = (), most_failures: int = sys.maxsize
-) -> Tally:
+def run_spread(parts: Sequence[Part], jobs: int, most_failures: int = sys.maxsize) -> Tally:
     """Runs the seeds in `jobs` processes; stops early after `most_failures` failing seeds."""
     total = Tally(0, 0.0, [], Counter())
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        chunks = [
-            pool.submit(run_all, start, min(start + CHUNK, end), kinds) for start in range(first, end, CHUNK)
-        ]
+        chunks = {
+            pool.submit(run_all, seeds[at : at + CHUNK], kinds): kinds
+            for seeds, kinds in parts
+            for at in range(0, len(seeds), CHUNK)
+        }
         for done in as_completed(chunks):
             for seed, wrong in done.result().wrong:
-                print(f"seed {seed} FAILED: {wrong[0][:300]}", flush=True)
+                print(f"seed {seed} FAILED: {wrong[0][:300]}", *chunks[done], flush=True)
             total.add(done.result())
             if len(total.wrong) >= most_failures:
                 pool.shutdown(cancel_futures=True)

@@ -55,6 +55,8 @@ KINDS = (
     "undrain",
 )
 """Methods of `Schedule`; some stand in `standstills.py`."""
+RARE_KINDS = ("grow_streams", "regrow_in_parts")
+"""The first is drawn apart (`large_streams.are_drawn`), the second is only named."""
 CALM = frozenset({"move", "join", "leave", "jump_clock", "burst", "pause"})
 """Kinds in which nothing is lost: then every handover is warm."""
 
@@ -72,7 +74,6 @@ class Schedule(Standstills):
         self._was_reset = False
         self.regrown_logs = RegrownLogs(world, rng, self._fragment)
         self.large_streams = LargeStreams(world, rng)
-        self.grow_streams = self.large_streams.grow
         drawn = [kind for kind in KINDS if rng.random() < 0.3] or [rng.choice(KINDS)]
         drawn += ["grow_streams"] * are_drawn(world.seed)
         if "grow_streams" in (kinds or drawn):
@@ -315,7 +316,7 @@ class Schedule(Standstills):
         self._later(self.rng.uniform(0.5, 6.0), self.regrown_logs.start_over)
 
     def regrow_in_parts(self) -> None:
-        """The same from a marker on, while what the marker closes is committed in parts."""
+        """A log loses its end from a marker on while what it closes is committed in parts; it grows again."""
         self.burst()
         self._await_parts({})
 
@@ -329,6 +330,10 @@ class Schedule(Standstills):
         stored = map(self.world.broker.stored, range(self.world.streams))
         present = {n: one.head for n, one in enumerate(stored) if one.head is not None}
         self._later(0.001, lambda: self._await_parts(present))
+
+    def grow_streams(self) -> None:
+        """From now on two streams are too large to copy."""
+        self.large_streams.grow()
 
     # and their ends
 

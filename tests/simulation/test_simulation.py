@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from itertools import combinations_with_replacement
 from pathlib import Path
 
 import pytest
 
 from tests.simulation import simulation
-from tests.simulation.__main__ import parse_seeds, print_trace, run_spread
+from tests.simulation.__main__ import in_pairs, parse_seeds, print_trace, run_spread
 from tests.simulation.replays import digests
 from tests.simulation.simulation import Tally, run
 from tests.simulation.world import World
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def tally() -> Tally:
     """The sum of all runs."""
-    return run_spread(0, SEEDS, jobs=2)
+    return run_spread([(range(SEEDS), ())], jobs=2)
 
 
 @pytest.mark.timeout(600)
@@ -114,13 +115,25 @@ def test_a_run_that_never_ends_is_reported_by_its_seed(monkeypatch: pytest.Monke
     monkeypatch.setattr(simulation, "_course", spin)
     monkeypatch.setattr(simulation, "_end", spin)
 
-    found = simulation.run_all(6, 10)
+    found = simulation.run_all(range(6, 10))
 
     assert found.runs == 4
     assert [(seed, wrong[0][:15]) for seed, wrong in found.wrong] == [
         (7, "NoEnd('no end i"),
         (8, "AssertionError("),
     ]
+
+
+def test_pairs_are_each_kind_alone_and_with_each_other_on_seeds_of_its_own() -> None:
+    """What `--in-pairs` runs: no combination is left out, and no seed is run twice."""
+    parts = in_pairs(100, 103)
+
+    kinds = {kind for _, (kind, *others) in parts if not others}
+    assert kinds >= {"crash", "grow_streams", "regrow_in_parts"}
+    assert Counter(frozenset(together) for _, together in parts) == Counter(
+        frozenset({a, b}) for a, b in combinations_with_replacement(sorted(kinds), 2)
+    )
+    assert [seed for seeds, _ in parts for seed in seeds] == list(range(100, 100 + 3 * len(parts)))
 
 
 @pytest.mark.parametrize(("text", "seeds"), [("7", (0, 7)), ("7..9", (7, 9)), ("1000000", (0, 1_000_000))])

@@ -15,10 +15,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
 
+from cli.main import COMMANDS
 from cli.stack.local.programs import StackProcesses
 from cli.stack.options import SERVICES, StackOptions
 from cli.stack.servers.servers import KafkaOptions, ZooKeeperOptions, kafka_config, zookeeper_config
@@ -84,6 +86,17 @@ def image_environment(target: str) -> dict[str, str]:
     lines = re.sub(r"\\\n\s*", "", text).splitlines()
     own = dict(pair.split("=", 1) for line in lines if line.startswith("ENV ") for pair in line.split()[1:])
     return {**(image_environment(below) if below in {name for _, name, _ in stages} else {}), **own}
+
+
+def local_defaults(command: click.Command) -> set[str]:
+    """The variables of its options, and its subcommands', that default to a server on the same machine."""
+    below = command.commands.values() if isinstance(command, click.Group) else ()
+    own = {
+        str(option.envvar)
+        for option in command.params
+        if "127.0.0.1" in f"{option.default} {getattr(option, 'show_default', '')}"
+    }
+    return own.union(*map(local_defaults, below))
 
 
 def test_the_file_follows_the_compose_specification() -> None:
@@ -367,6 +380,12 @@ def test_the_command_line_runs_beside_the_services() -> None:
         "BATON_KAFKA": "kafka:9092",
         "BATON_URL": "http://control:8000",
         "BATON_PRODUCER_URL": "http://producer:8001",
+        "BATON_QUEUE_URL": "http://queue:8002",
+        "BATON_ZOOKEEPER": "zookeeper:2181",
+    }
+    # nobody listens on its own 127.0.0.1
+    assert set().union(*(local_defaults(command.load()) for command in COMMANDS.values())) == {
+        *environment_of(CLIENT)
     }
     assert (found["BATON_NAMESPACE"], found["BATON_WRITE_KEY"]) == ("given", "given")
     assert re.search(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.chaos_faults import FAULTS
-from tests.simulation.schedule import KINDS, Schedule
+from tests.simulation.schedule import KINDS, RARE_KINDS, Schedule
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 
@@ -22,7 +22,7 @@ def first_line(function: Callable[..., object]) -> str:
 
 
 CHAOS = [f"| {name} | {first_line(fault)} |" for name, fault in FAULTS.items()]
-SIMULATION = [f"| `{kind}` | {first_line(getattr(Schedule, kind))} |" for kind in KINDS]
+SIMULATION = [f"| `{kind}` | {first_line(getattr(Schedule, kind))} |" for kind in KINDS + RARE_KINDS]
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,9 @@ class KafkaItemLog:
     async def check(self, frontier: Sequence[int]) -> None:
         """See `ItemLog`. To be called before anything is read."""
         frontier = list(frontier)
+        if self._topic_id is None:
+            # what is known may be the topic of a deleted queue: then the new one would be taken for lost
+            await self._cluster.refresh([self._topic])
         # after the frontier: it is below an end that somebody has read
         ends = await list_offsets(self._cluster, self._partitions, LATEST)
         short = [

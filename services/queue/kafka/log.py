@@ -31,6 +31,8 @@ class KafkaCommandLog:
 
     async def bounds(self) -> tuple[int, int]:
         """See `CommandLog`."""
+        # what is known may be the topic of a deleted queue: then the new one would be taken for moved
+        await self._cluster.refresh([self._place[0]])
         starts = await list_offsets(self._cluster, [self._place], EARLIEST)
         ends = await list_offsets(self._cluster, [self._place], LATEST)
         self._topic_id = self._present_id()
