@@ -401,11 +401,14 @@ async def test_the_work_of_a_killed_driver_goes_with_its_run(bench: Bench, contr
         bench.again()
 
     ended = await bench.until(run, *ENDED)
-    await bench.runner.step()
+
+    async def is_gone() -> bool:
+        await bench.runner.step()
+        return not work.parent.exists()
 
     assert ended.error is not None
     assert ended.error.condition == "DriverLost"
-    assert not work.parent.exists()
+    await poll(is_gone)
     await bench.runners[0].step()  # the parent takes note, too
     assert (bench.folder / run.id / "driver.log").exists()
 
