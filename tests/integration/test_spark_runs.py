@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import pytest
 
-from services.control.spark.request import ZooKeeperPlace
+from services.control.spark.run.request import ZooKeeperPlace
 from tests.spark import Pipeline
 from tests.spark_control import LOCK_TIMEOUT_S
 from tests.spark_driver import Driver, StartDriver
