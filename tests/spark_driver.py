@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -17,20 +18,25 @@ from services.control.spark.run.request import RunRequest
 
 RUN_TIMEOUT_S = 400.0
 PROJECT = Path(__file__).resolve().parents[1]
-StartDriver = Callable[[Path, RunRequest], "Driver"]
-"""Starts a driver that the end of the test kills: the fixture `start_driver`."""
+DRIVER = "services.control.spark.driver"
+
+
+class StartDriver(Protocol):
+    """Starts a driver that the end of the test kills: the fixture `start_driver`."""
+
+    def __call__(self, run: Path, request: RunRequest, module: str = DRIVER) -> Driver: ...
 
 
 class Driver:
     """A driver process in its own process group, as control starts it."""
 
-    def __init__(self, run: Path, request: RunRequest) -> None:
+    def __init__(self, run: Path, request: RunRequest, module: str = DRIVER) -> None:
         run.mkdir()
         (run / "request.json").write_bytes(msgspec.json.encode(request))
         self.run = run
         with (run / "driver.log").open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "services.control.spark.driver", str(run)],
+                [sys.executable, "-m", module, str(run)],
                 cwd=PROJECT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

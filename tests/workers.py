@@ -14,20 +14,17 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 ROOT = Path(__file__).parents[1]
-SPARK, REPORTS, SECURED_KAFKA = "Spark", "Spark's reports", "secured Kafka"
+SPARK, SECURED_KAFKA = "Spark", "secured Kafka"
 EXPENSIVE = {
-    REPORTS: re.compile(r"\bfrom tests\.reports_lake import\b"),
     SPARK: re.compile(r"\bspark: SparkSession\b"),
     SECURED_KAFKA: re.compile(r"\bsecured_kafka: SecuredKafka\b"),
 }
 """Session fixtures that take half a minute of CPU: Spark until it is warm, a broker with TLS. A file that
-requests both belongs to the first. Reports have a Spark of their own: one worker would need as long for all
-of Spark's tests as the others for the rest."""
+requests both belongs to the first."""
 ONE_STACK = ("tests/browser", "agent/tests")
 """Folders whose tests look at one running stack, and share a Chromium."""
 LONGEST_FIRST = (
     SPARK,
-    REPORTS,
     *ONE_STACK,
     SECURED_KAFKA,
     "tests/e2e",

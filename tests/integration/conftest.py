@@ -19,7 +19,7 @@ from shared.model.names import Names
 from tests.integration.kafka_log_ground import RETENTION_MS
 from tests.log_contract import SETTINGS
 from tests.servers import temporary_home
-from tests.spark_driver import Driver, StartDriver
+from tests.spark_driver import DRIVER, Driver, StartDriver
 from tests.topics import Append, appending
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ def start_driver() -> Iterator[StartDriver]:
     """Starts drivers; kills what is left of them at the end."""
     drivers: list[Driver] = []
 
-    def start(run: Path, request: RunRequest) -> Driver:
-        drivers.append(Driver(run, request))
+    def start(run: Path, request: RunRequest, module: str = DRIVER) -> Driver:
+        drivers.append(Driver(run, request, module))
         return drivers[-1]
 
     yield start

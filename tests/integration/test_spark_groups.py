@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
 
 from cli.stack.jars.lock import jar_folder
 from services.control.spark.audit.job import audit
@@ -23,6 +24,9 @@ from tests.integration.test_spark_audit import found_in
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.soak
+"""Every CI audits a group that follows another one (`test_spark_audit.py`), and judges the sessions of real
+members of such groups without Spark (`tests/e2e/test_groups.py`)."""
 STREAMS = 5
 FIRST, SECOND = (0, 1), (10, 11, 12)
 """The members of both groups, by number."""
