@@ -207,13 +207,26 @@ def _option(spark: SparkSession) -> Any:
 
 
 def _changes(spark: SparkSession, log: Any, version: int) -> Iterator[tuple[int, Iterator[tuple[str, Any]]]]:
-    """The versions from this one back, as far as the log reaches, each with its actions and their types."""
+    """The versions from this one back, as far as the log reaches, each with its actions and their types.
+
+    Delta lists the log's folder at each call, so calls ask for more and more versions at once.
+    """
     nothing = _option(spark).empty()
-    for at in range(version, -1, -1):
-        changes = log.getChanges(at, at, nothing, False)
-        if not changes.hasNext():
+    count = 4
+    while version >= 0:
+        first = max(0, version - count + 1)
+        changes, found = log.getChanges(first, version, nothing, False), []
+        while changes.hasNext():
+            change = changes.next()
+            found.append((int(change._1()), change._2()))
+        for at, actions in reversed(found):
+            if at != version:
+                return
+            yield at, _actions(actions.iterator())
+            version -= 1
+        if version >= first:
             return
-        yield at, _actions(changes.next()._2().iterator())
+        count = min(2 * count, 64)
 
 
 def _actions(actions: Any) -> Iterator[tuple[str, Any]]:
