@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from services.producer.workers.worker import Worker
 from shared.errors import BatonError
 from shared.server.listener import listen
 from tests.servers import free_port
+from tests.waiting import DEADLINE_S, until
 
 BEGIN = """
 import pathlib, signal, sys, time
@@ -57,19 +57,18 @@ async def running(found: Supervisor) -> AsyncIterator[None]:
     task = asyncio.create_task(found.run(stop))
     yield
     stop.set()
-    await asyncio.wait_for(task, 30)
+    await asyncio.wait_for(task, DEADLINE_S)
 
 
 async def logged(tmp_path: Path, word: str, times: int) -> list[str]:
     """The lines of the log with the word, once there are that many."""
-    deadline = time.monotonic() + 60
-    while True:
+
+    def found() -> list[str]:
         log = (tmp_path / "log").read_text() if (tmp_path / "log").exists() else ""
-        found = [line for line in log.splitlines() if word in line]
-        if len(found) >= times:
-            return found
-        assert time.monotonic() < deadline, log
-        await asyncio.sleep(0.01)
+        return [line for line in log.splitlines() if word in line]
+
+    await until(lambda: len(found()) >= times, found)
+    return found()
 
 
 async def test_all_workers_start_and_stop_together(tmp_path: Path) -> None:
@@ -114,7 +113,7 @@ async def test_a_process_that_cannot_be_created_is_retried(
     """For example without memory for it; the supervisor goes on."""
     settings = ProducerSettings(port=free_port(), workers=1)
 
-    async with running(Supervisor(settings, [str(tmp_path / "nothing")])), asyncio.timeout(30):
+    async with running(Supervisor(settings, [str(tmp_path / "nothing")])), asyncio.timeout(DEADLINE_S):
         while len(caplog.records) < 3:  # noqa: ASYNC110  a log cannot be awaited
             await asyncio.sleep(0.01)
 

@@ -11,6 +11,7 @@ import pytest
 from services.producer.http.metrics import ProducerMetrics
 from services.producer.workers import metrics as subject
 from services.producer.workers.metrics import FRESH_MS, WorkerMetrics
+from tests.waiting import DEADLINE_S
 
 
 class WorkerTwin:
@@ -109,7 +110,7 @@ async def test_a_missing_folder_does_not_end_a_worker(
     worker.metrics.stored = 3
     running = asyncio.create_task(worker.totals.run())
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while len(caplog.records) < 1:  # noqa: ASYNC110  a log cannot be awaited
             await asyncio.sleep(0.001)
         alone = worker.report()
