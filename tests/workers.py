@@ -14,21 +14,23 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 ROOT = Path(__file__).parents[1]
-SPARK, REPORTS, SECURED_KAFKA = "Spark", "Spark's reports", "secured Kafka"
+SPARK, REPORTS, SECURED_KAFKA, OWN_KAFKA = "Spark", "Spark's reports", "secured Kafka", "Kafka of its own"
 EXPENSIVE = {
     REPORTS: re.compile(r"\bfrom tests\.reports_lake import\b"),
     SPARK: re.compile(r"\bspark: SparkSession\b"),
     SECURED_KAFKA: re.compile(r"\bsecured_kafka: SecuredKafka\b"),
+    OWN_KAFKA: re.compile(r"\bkafka_server: KafkaServer\b"),
 }
-"""Session fixtures that take half a minute of CPU: Spark until it is warm, a broker with TLS. A file that
-requests both belongs to the first. Reports have a Spark of their own: one worker would need as long for all
-of Spark's tests as the others for the rest."""
+"""Session fixtures that take up to half a minute of CPU: Spark until it is warm, a broker with TLS, one that
+tests stop. A file that requests two belongs to the first. Reports have a Spark of their own: one worker would
+need as long for all of Spark's tests as the others for the rest."""
 ONE_STACK = ("tests/browser", "agent/tests")
 """Folders whose tests look at one running stack, and share a Chromium."""
 LONGEST_FIRST = (
     SPARK,
     REPORTS,
     *ONE_STACK,
+    OWN_KAFKA,
     SECURED_KAFKA,
     "tests/e2e",
     "tests/integration",

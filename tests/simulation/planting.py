@@ -12,7 +12,7 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.abc import MetaPathFinder

@@ -1,8 +1,8 @@
 """The simulations find every small fault that is planted in the code.
 
-A fault is looked for when it, its file or its simulation has changed since it was last found: `found.txt` holds
-digests of these. `make simulate-faults` looks for every fault, also for those that take minutes, and renews
-the digests.
+A test looks for a fault that, or whose file or simulation, has changed since it was last found: `found.txt`
+holds digests of these. `make simulate-faults` looks for every fault, also for those that take minutes, and
+renews the digests.
 """
 
 from __future__ import annotations
