@@ -13,7 +13,7 @@ WORKERS ?= 3
 PARALLEL := -n $(WORKERS) --no-loadscope-reorder --durations=25
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-browser pictures pictures-beside agent lint types up down bench bench-spark bench-grid chaos chaos-cluster kill-matrix test-s3 soak simulate simulate-faults simulate-queues mirror diff-reading fuzz mutate audit-deps sbom clean lock
+.PHONY: help install demo check test test-browser pictures pictures-beside agent lint types up down bench bench-spark bench-grid chaos chaos-cluster kill-matrix test-s3 soak simulate simulate-faults simulate-queues mirror diff-reading fuzz mutate audit-deps sbom clean lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ install: $(INSTALLED) ## Create the virtual environment from the locked versions
 
 demo: $(INSTALLED) ## Run the whole pipeline, on a generated log or on LOG=path
 	@$(BIN)/baton demo $(if $(LOG),"$(LOG)") $(ARGS)
+
+check: lint types ## Run what needs no server, in a minute or two: lint, types, units, scenarios, 1,000 simulated seeds
+	@$(BIN)/python -m pytest -n 2 --no-loadscope-reorder -q tests/scenarios tests/simulation tests/unit $(ARGS)
 
 test: $(INSTALLED) ## Run every test, by WORKERS=3: unit, simulation, integration on real servers, end to end
 	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)

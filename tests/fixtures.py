@@ -1,11 +1,14 @@
-"""Fixtures for every test: real servers, started on first use, one Kafka and one ZooKeeper per pytest worker.
+"""Fixtures for every test: real servers, started on first use, one Kafka and one ZooKeeper for all workers.
 
-Tests share the servers and stay apart by `namespace`. A test that stops or pauses a server requests
-`kafka_server` or `zookeeper_server` and may leave it in any state: the fixture repairs it afterwards.
+Tests share the servers and stay apart by `namespace`. A test that stops, pauses or changes a server requests
+`kafka_server` or `zookeeper_server`, which no other pytest worker uses, and may leave it in any state: the
+fixture repairs it afterwards. If its other fixtures use that server too, its file overrides `kafka` or
+`zookeeper`.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -18,7 +21,8 @@ import pytest
 
 from tests.effort import effort
 from tests.process_state import process_as_it_was
-from tests.servers import KafkaServer, ZooKeeperServer, temporary_home
+from tests.servers import KafkaServer, ZooKeeperServer, free_port, temporary_home
+from tests.shared_servers import SharedServers, address_of
 from tests.workers import Scheduling, rank
 
 if TYPE_CHECKING:
@@ -31,6 +35,7 @@ assert hypothesis.__version__, (
 # a busy neighbour is not a failure
 hypothesis.settings.register_profile("untimed", deadline=None, max_examples=effort(100))
 hypothesis.settings.load_profile("untimed")
+SHARED = pytest.StashKey[SharedServers]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -65,10 +70,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=rank)
 
 
+def pytest_collection_finish() -> None:
+    """The collector of garbage need not look at ten thousand tests again and again."""
+    gc.freeze()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     """Divides the tests among several workers."""
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tells a worker where to ask for the servers that all share."""
+    if (shared := node.config.stash.get(SHARED, None)) is None:
+        shared = node.config.stash[SHARED] = SharedServers()
+        node.config.add_cleanup(shared.close)
+    node.workerinput["servers"] = shared.door
 
 
 @pytest.fixture(autouse=True)
@@ -124,15 +143,24 @@ def secured_kafka() -> Iterator[SecuredKafka]:
 
 
 @pytest.fixture(scope="session")
-def kafka(_kafka: KafkaServer) -> str:
+def kafka(request: pytest.FixtureRequest) -> str:
     """The address of a real broker, `127.0.0.1:port`."""
-    return _kafka.address
+    if (door := _door(request)) is None:
+        return str(request.getfixturevalue("_kafka").address)
+    return address_of(KafkaServer, door, free_port(), free_port())
 
 
 @pytest.fixture(scope="session")
-def zookeeper(_zookeeper: ZooKeeperServer) -> str:
+def zookeeper(request: pytest.FixtureRequest) -> str:
     """The address of a real ZooKeeper, `127.0.0.1:port`."""
-    return _zookeeper.address
+    if (door := _door(request)) is None:
+        return str(request.getfixturevalue("_zookeeper").address)
+    return address_of(ZooKeeperServer, door, free_port())
+
+
+def _door(request: pytest.FixtureRequest) -> str | None:
+    """Where this worker asks for shared servers; None in a run without workers."""
+    return getattr(request.config, "workerinput", {}).get("servers")
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from shared.model.start import Cut
 from tests.logs import commit_of
 from tests.reference import Rec
 from tests.topics import Append
+from tests.waiting import DEADLINE_S
 
 SETTINGS = GroupSettings(repeat_ms=1_000_000_000)
 
@@ -35,7 +36,7 @@ async def read_to_end(reader: FragmentReader, offset: int) -> list[Rec]:
     _, end = await reader.bounds()
     await reader.open(offset)
     found: list[Rec] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_S):
         while not found or found[-1].offset + 1 < end:
             found += [Rec(r.offset, r.timestamp, r.key, r.value or b"") for r in await reader.fetch(1.0)]
     await reader.close()
@@ -102,7 +103,7 @@ class LogContract:
         fetching.cancel()
         await append(0, b"k", fragment("k"))
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             while not (found := list(await reader.fetch(1.0))):
                 pass
 

@@ -15,6 +15,7 @@ from shared.errors import InvalidInput
 from tests.log_contract import commit, fragment, opened, read_to_end
 from tests.reference import Rec
 from tests.topics import Append
+from tests.waiting import DEADLINE_S
 
 
 class Operator(Protocol):
@@ -42,7 +43,7 @@ async def appended(append: Append, count: int) -> list[Rec]:
 async def fetched(reader: FragmentReader, count: int) -> list[Rec]:
     """The next `count` records or more."""
     found: list[Rec] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_S):
         while len(found) < count:
             found += [Rec(r.offset, r.timestamp, r.key, r.value or b"") for r in await reader.fetch(1.0)]
     return found

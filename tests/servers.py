@@ -198,8 +198,10 @@ class ZooKeeperServer(Server):
 class KafkaServer(Server):
     """One broker; its storage is formatted at the first start."""
 
-    def __init__(self, home: Path, port: int | None = None) -> None:
-        self.options = KafkaOptions(home=home, port=port or free_port(), controller_port=free_port())
+    def __init__(self, home: Path, port: int | None = None, controller_port: int | None = None) -> None:
+        self.options = KafkaOptions(
+            home=home, port=port or free_port(), controller_port=controller_port or free_port()
+        )
         super().__init__(home, self.options.address)
         fetch_jars("kafka", quiet=True)
         self._class_path = class_path(jar_folder("kafka"), read_lock("kafka"))

@@ -14,18 +14,20 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 ROOT = Path(__file__).parents[1]
-SPARK, SECURED_KAFKA = "Spark", "secured Kafka"
+SPARK, SECURED_KAFKA, OWN_KAFKA = "Spark", "secured Kafka", "Kafka of its own"
 EXPENSIVE = {
     SPARK: re.compile(r"\bspark: SparkSession\b"),
     SECURED_KAFKA: re.compile(r"\bsecured_kafka: SecuredKafka\b"),
+    OWN_KAFKA: re.compile(r"\bkafka_server: KafkaServer\b"),
 }
-"""Session fixtures that take half a minute of CPU: Spark until it is warm, a broker with TLS. A file that
-requests both belongs to the first."""
+"""Session fixtures that take up to half a minute of CPU: Spark until it is warm, a broker with TLS, one that
+tests stop. A file that requests two belongs to the first."""
 ONE_STACK = ("tests/browser", "agent/tests")
 """Folders whose tests look at one running stack, and share a Chromium."""
 LONGEST_FIRST = (
     SPARK,
     *ONE_STACK,
+    OWN_KAFKA,
     SECURED_KAFKA,
     "tests/e2e",
     "tests/integration",

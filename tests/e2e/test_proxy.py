@@ -10,9 +10,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.e2e.proxy import END_TXN, PRODUCE, Frames, Proxy
-from tests.waiting import until
+from tests.waiting import DEADLINE_S, until
 
-WAIT_S = 10.0
 DELAY_S = 0.2
 
 
@@ -53,7 +52,7 @@ class Client:
 
     async def answer(self) -> bytes:
         """The next answer's text."""
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(DEADLINE_S):
             while not (found := self._frames.feed(await self._piece())):
                 pass
         (one,) = found

@@ -15,6 +15,7 @@ from shared.kafka.read.offsets import LATEST, list_offsets
 from shared.model.names import Names
 from tests.integration.kafka_log_ground import RETENTION_MS
 from tests.topics import admin_client, records_of
+from tests.waiting import DEADLINE_S
 
 
 class KafkaOperator:
@@ -57,7 +58,7 @@ class KafkaOperator:
     async def _create_anew(self, spec: TopicSpec) -> None:
         async with admin_client(self._kafka) as admin:
             await admin.delete_topics([spec.name])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             while spec.name in await list_topics(self._kafka):  # noqa: ASYNC110  the broker notifies no client
                 await asyncio.sleep(0.05)
             await ensure_topics(self._kafka, [spec], 1)

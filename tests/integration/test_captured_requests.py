@@ -14,6 +14,7 @@ from services.control.adapters.processes.signed_requests import HttpDrain, Signe
 from shared.model.secrets import Secrets
 from tests.integration.handover_ends import SECRETS, plain_client, sent, serving
 from tests.peers_contract import Donation
+from tests.waiting import DEADLINE_S
 
 MAX_BYTES = 1_000_000
 
@@ -87,7 +88,7 @@ async def test_bodies_count_at_their_decoded_size_while_they_arrive() -> None:
             await writer.drain()
             writers.append(writer)
         statuses: list[int] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             while 503 not in statuses:
                 statuses.append((await sent(offer, body, packed=packed).to(b)).status_code)
         for writer in writers:

@@ -30,7 +30,7 @@ from shared.service.http import install_problems
 from tests.event_sink_contract import numbered
 from tests.servers import KafkaServer, free_port
 from tests.topics import admin_client
-from tests.waiting import running, until
+from tests.waiting import DEADLINE_S, running, until
 
 
 @contextlib.asynccontextmanager
@@ -70,7 +70,7 @@ async def sending(cluster: Cluster, names: Names) -> AsyncIterator[KafkaEventSin
 async def heard(url: str, last: int | None, count: int) -> list[ServerSentEvent]:
     """The first `count` events that a new follower receives."""
     found: list[ServerSentEvent] = []
-    async with asyncio.timeout(30), connect(url) as control:
+    async with asyncio.timeout(DEADLINE_S), connect(url) as control:
         listening = control.listen("/events", {}, "" if last is None else str(last))
         async for event in listening:
             found += [event] if event.data else []

@@ -16,6 +16,7 @@ from shared.kafka.admin.topics import ensure_topics, fragments_topics
 from shared.model.head import Counts, Head
 from shared.model.names import Names
 from tests.topics import appending, delete_below
+from tests.waiting import until
 
 
 async def write_fragments(kafka: str, names: Names, counts: Mapping[int, int]) -> None:
@@ -43,13 +44,16 @@ async def make_streams(kafka: str, names: Names, count: int) -> None:
 
 async def read_at_last(source: KafkaOffsets, count: int, groups: Sequence[str] = ("default",)) -> Offsets:
     """The first complete reading: a new broker may fail some, and new topics have no leader for a while."""
-    deadline = time.monotonic() + 30
-    while True:
+
+    async def complete() -> Offsets | None:
         with contextlib.suppress(KafkaUnavailable):
             offsets = await source.read(count, groups)
-            if len(offsets.first) == len(offsets.end) == count:
-                return offsets
-        assert time.monotonic() < deadline
+            return offsets if len(offsets.first) == len(offsets.end) == count else None
+        return None
+
+    found = await until(complete)
+    assert found is not None
+    return found
 
 
 async def test_ends_firsts_and_heads_are_read(kafka: str, namespace: str) -> None:

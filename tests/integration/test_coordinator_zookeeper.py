@@ -17,7 +17,7 @@ from shared.model.names import Names
 from shared.zookeeper.connection import ZooKeeper
 from tests.coordinator_contract import COUNT, CoordinatorContract, OpenCoordinator, node, viewed
 from tests.servers import ZooKeeperServer
-from tests.waiting import until
+from tests.waiting import DEADLINE_S, until
 
 
 class Members:
@@ -32,7 +32,7 @@ class Members:
     ) -> tuple[ZooKeeperCoordinator, ZooKeeper]:
         client = ZooKeeper(self._servers, timeout_s)
         self._clients.append(client)
-        await client.connect(20)
+        await client.connect(DEADLINE_S)
         coordinator = ZooKeeperCoordinator(
             client, self._names, "default", member, count=count, address=f"http://{member}"
         )
@@ -43,6 +43,12 @@ class Members:
     async def close(self) -> None:
         for client in self._clients:
             await client.close()
+
+
+@pytest.fixture
+def zookeeper(zookeeper_server: ZooKeeperServer) -> str:
+    """A server that no other worker uses, because a test stops it."""
+    return zookeeper_server.address
 
 
 @pytest.fixture
@@ -78,7 +84,7 @@ async def test_claims_outlive_a_restart_of_zookeeper(
     with pytest.raises(ZooKeeperUnavailable):
         await a.read_claim(3)
     await asyncio.to_thread(zookeeper_server.start)
-    await client.connect(20)
+    await client.connect(DEADLINE_S)
     view = await a.view()
 
     assert a.session_id == old
@@ -105,7 +111,7 @@ async def test_288_streams_are_claimed_by_four_members_as_planned(members: Membe
         await viewed(coordinator, lambda view: len(view.claims) == count)
 
     started_s = time.monotonic()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         await asyncio.gather(*(settle(c) for c in coordinators))
     print(f"settled in {time.monotonic() - started_s:.2f} s")
 

@@ -78,7 +78,7 @@ async def test_faults_of_topics_and_znodes_are_found_and_their_repair_works(
                 now = await read_settings(cluster, list(topics))
                 return all(now[topic][name].value == value for topic, (name, value) in topics.items())
 
-            await until(are_known, within_s=10)
+            await until(are_known)
         await znodes.set(names.table, b"not a table")
         faulty = await doctor(kafka, zookeeper, url, names, tmp_path, "-o", "json")
         told = await doctor(kafka, zookeeper, url, names, tmp_path)
@@ -94,7 +94,7 @@ async def test_faults_of_topics_and_znodes_are_found_and_their_repair_works(
             after = found(await doctor(kafka, zookeeper, url, names, tmp_path, "-o", "json"))
             return not any(f"topic {topic}" == one["about"] for one in after for topic in topics)
 
-        await until(are_repaired, within_s=30)
+        await until(are_repaired)
 
     assert {about for about, one in before.items() if one["state"] != "ok"} == set()
     assert {

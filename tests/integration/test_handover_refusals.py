@@ -20,7 +20,7 @@ from shared.model.secrets import Secrets
 from shared.service.signing import ACCEPTED_MS, digest_of
 from tests.integration.handover_ends import Face, Sent, plain_client, sent, serving
 from tests.peers_contract import EPOCH, STREAM, Donation
-from tests.waiting import until
+from tests.waiting import DEADLINE_S, until
 
 MAX_BYTES = 1_000_000
 
@@ -268,7 +268,7 @@ async def raw(face: Face, data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", face.port)
     writer.write(data)
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             return await reader.read()
     finally:
         writer.close()

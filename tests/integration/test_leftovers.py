@@ -18,7 +18,14 @@ from shared.model.names import Names
 from tests.integration.kafka_log_ground import delivered
 from tests.log_contract import commit, fragment, opened, read_to_end
 from tests.logs import commit_of
+from tests.servers import KafkaServer
 from tests.topics import Append, admin_client
+
+
+@pytest.fixture
+def kafka(kafka_server: KafkaServer) -> str:
+    """A broker that no other worker uses, because tests change its settings."""
+    return kafka_server.address
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from tests.integration.kafka_operator import KafkaOperator
 from tests.log_contract import SETTINGS, fragment
 from tests.lost_log_contract import LostLogContract, Operator, appended
 from tests.topics import Append
+from tests.waiting import DEADLINE_S
 
 
 @contextlib.asynccontextmanager
@@ -49,7 +50,7 @@ async def running(
 
 
 async def until_stored(worker: StreamWorker, position: int) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         while worker.core is None or worker.core.head.position < position:  # noqa: ASYNC110  it has no event
             await asyncio.sleep(0.02)
 
@@ -106,7 +107,7 @@ async def test_a_stream_that_stops_leaves_its_head_where_a_rewind_finds_it(
         await operator.lose_end(0, 0)
         await appended(append, 9)
         has_lease = True
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(DEADLINE_S):
             await worker.rewound.wait()
         async with KafkaRewinds(kafka, names) as source:
             found = (await source.facts("default", {0: None}, None))[0]
@@ -127,7 +128,7 @@ async def test_a_topic_that_was_created_anew_stops_its_stream_until_it_is_starte
         await until_stored(worker, 4)
     await operator.lose_end(0, 2)
     await appended(append, 5)
-    async with running(log, epoch=2) as worker, asyncio.timeout(30):
+    async with running(log, epoch=2) as worker, asyncio.timeout(DEADLINE_S):
         await worker.rewound.wait()
     why = worker.retries.why
     await operator.start_over(0)

@@ -20,7 +20,7 @@ from shared.model.names import Names
 from tests.fakes.sink import InMemoryFragmentSink, Record, sent
 from tests.servers import KafkaServer
 from tests.topics import admin_client, records_of
-from tests.waiting import running, until
+from tests.waiting import DEADLINE_S, running, until
 
 STREAMS = 4
 
@@ -248,7 +248,7 @@ async def limit_batches(admin: AIOKafkaAdminClient, topic: str, size: str) -> No
 
 async def attempt(sink: KafkaFragmentSink, value: bytes) -> str:
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             unstored = await sent(sink, {0: portion(value), 1: portion(value, first=1)})
     except KafkaUnavailable:
         return "refused"

@@ -23,7 +23,7 @@ from shared.zookeeper.stream_table import (
     read_table,
     wait_for_table,
 )
-from tests.waiting import running, until
+from tests.waiting import DEADLINE_S, running, until
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ async def test_others_wait_for_the_table(kafka: str, znodes: ZooKeeper, namespac
 
     made = await ensure(znodes, kafka, namespace, 2)
 
-    assert await asyncio.wait_for(waiting, 10) == made
+    assert await asyncio.wait_for(waiting, DEADLINE_S) == made
 
 
 async def test_a_producer_registers_again_in_a_new_session(
@@ -131,12 +131,12 @@ async def test_a_producer_registers_again_in_a_new_session(
     path = settings.names.producer("p1")
     tables: list[StreamTable] = []
     earlier = ZooKeeper(zookeeper, 4.0)
-    await earlier.connect(30.0)
+    await earlier.connect(DEADLINE_S)
     await Registration(earlier, settings, tables.append).step()
     before = await znodes.get(path)
 
     later = ZooKeeper(zookeeper, 4.0)
-    await later.connect(30.0)
+    await later.connect(DEADLINE_S)
     registration = Registration(later, settings, tables.append)
     await registration.step()
     await registration.step()

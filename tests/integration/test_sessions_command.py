@@ -14,6 +14,7 @@ from cli.kafka.sessions import open_sessions
 from cli.main import cli
 from shared.model.names import Names
 from shared.model.sessions import Session, encode_session
+from tests.waiting import DEADLINE_S
 
 HOUR_MS = 3_600_000
 NOON = 1_700_049_600_000
@@ -110,7 +111,7 @@ async def test_following_shows_each_new_session_when_its_transaction_commits(
         await deliver(producer, names, ("a", 4))
 
         found: list[int] = []
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(DEADLINE_S):
             async for batch in log.following():
                 found += [int(one.session.id, 16) for one in batch]
                 if len(found) == 3:

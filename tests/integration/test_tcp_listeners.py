@@ -19,7 +19,7 @@ from shared.server.face import Face
 from shared.server.listener import http_server
 from shared.service.tls import TlsFiles
 from tests.servers import free_port
-from tests.waiting import until
+from tests.waiting import DEADLINE_S, until
 
 LONGER_THAN_KEEP_ALIVE_S = 6.0
 QUICKLY_S = 2.0
@@ -34,7 +34,7 @@ class Held:
         self.task: asyncio.Task[Ending] = asyncio.create_task(listeners.hold(address, self.is_connected.set))
 
     async def connected(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             await self.is_connected.wait()
 
 

@@ -24,7 +24,7 @@ from shared.zookeeper.connection import ZooKeeper
 from shared.zookeeper.stream_table import ensure_table
 from shared.zookeeper.znodes import Check, Create, Delete, Set
 from tests.servers import ZooKeeperServer, free_port
-from tests.waiting import running, until
+from tests.waiting import DEADLINE_S, running, until
 from tests.znodes_contract import ZnodesContract, session_id
 
 TIMEOUT_S = 3.0
@@ -112,7 +112,7 @@ async def test_a_new_connection_authenticates_before_anything_else(
         else:
             link.session.conn.writer.transport.abort()
         await until(lambda link=link: link.lost.is_set())  # type: ignore[misc]
-        await client.connect(20)
+        await client.connect(DEADLINE_S)
 
         assert (session_id(client) == before) is not is_expired
         assert await client.set(f"{root}/locked", b"")
@@ -262,7 +262,7 @@ async def test_a_missing_password_file_delays_the_connection_only(
     assert f"BATON_ZOOKEEPER_PASSWORD_FILE={file}: No such file" in str(vars(caplog.records[0]))
 
     file.write_text("secret\n")
-    await late.connect(20)
+    await late.connect(DEADLINE_S)
     await late.close()
 
 
@@ -300,7 +300,7 @@ async def test_a_server_that_demands_users_is_served(tmp_path: Path) -> None:
         async with ZooKeeper(server.address, TIMEOUT_S, access) as client:
             assert await client.create("/x")
             stranger = ZooKeeper(server.address, TIMEOUT_S)
-            await stranger.connect(10)
+            await stranger.connect(DEADLINE_S)
             with pytest.raises(ZooKeeperUnavailable):
                 await stranger.children("/")
             await stranger.close()

@@ -12,10 +12,16 @@ import pytest
 from shared.errors import ZooKeeperUnavailable
 from shared.zookeeper.connection import ZooKeeper
 from tests.servers import ZooKeeperServer, free_port
-from tests.waiting import until
+from tests.waiting import DEADLINE_S, until
 from tests.znodes_contract import ZnodesContract, session_id
 
 TIMEOUT_S = 6.0
+
+
+@pytest.fixture
+def zookeeper(zookeeper_server: ZooKeeperServer) -> str:
+    """A server that no other worker uses, because tests stop it."""
+    return zookeeper_server.address
 
 
 @pytest.fixture
@@ -39,7 +45,7 @@ async def test_closing_the_client_deletes_its_ephemerals_at_once(
 ) -> None:
     """`close` ends the ZooKeeper session instead of letting it time out."""
     other = ZooKeeper(zookeeper, 20.0)
-    await other.connect(10)
+    await other.connect(DEADLINE_S)
     await other.create(f"{root}/ephemeral", ephemeral=True)
 
     await other.close()
@@ -60,7 +66,7 @@ async def test_a_lost_connection_is_replaced_in_the_same_zookeeper_session(
 
     link.session.conn.writer.transport.abort()
     await until(lambda: link.lost.is_set())
-    await client.connect(10)
+    await client.connect(DEADLINE_S)
 
     assert client._link is not link
     assert client.session == before
@@ -82,7 +88,7 @@ async def test_the_client_reconnects_to_a_restarted_server_in_the_same_zookeeper
     with pytest.raises(ZooKeeperUnavailable):
         await client.get(root)
     await asyncio.to_thread(zookeeper_server.start)
-    await client.connect(20)
+    await client.connect(DEADLINE_S)
 
     assert session_id(client) == before
     assert await client.get(f"{root}/ephemeral") is not None
@@ -100,7 +106,7 @@ async def test_a_frozen_client_gets_a_new_zookeeper_session(
         time.sleep(2.5)  # noqa: ASYNC251  the freeze: the whole process stands still and sends no pings
         await until(lambda: session_id(frozen) != before)
 
-        await frozen.connect(10)
+        await frozen.connect(DEADLINE_S)
         assert await frozen.get(f"{root}/ephemeral") is None
         assert frozen.answered_s > answered_s
         with pytest.raises(ZooKeeperUnavailable):
@@ -122,7 +128,7 @@ async def test_calls_to_an_unresponsive_server_end_in_bounded_time(
     await until(lambda: not client.is_connected)
     assert client.answered_s <= answered_s + TIMEOUT_S / 6 + 0.5
     zookeeper_server.resume()
-    await client.connect(20)
+    await client.connect(DEADLINE_S)
     znode = await client.get(f"{root}/a")
 
     assert znode is not None
@@ -148,7 +154,7 @@ async def test_connecting_without_a_server_fails_after_the_time_out(zookeeper: s
     with pytest.raises(ZooKeeperUnavailable):
         await client.connect(1.5)
 
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(DEADLINE_S):
         await client.close()
 
 
@@ -156,13 +162,13 @@ async def test_closing_the_client_ends_all_tasks(zookeeper: str) -> None:
     """No task of aiozk or ours outlives the client, even after lost connections."""
     tasks = asyncio.all_tasks()
     client = ZooKeeper(zookeeper, TIMEOUT_S)
-    await client.connect(10)
+    await client.connect(DEADLINE_S)
     for _ in range(3):
         link = client._link
         assert link is not None
         link.session.conn.writer.transport.abort()
         await until(lambda link=link: link.lost.is_set())  # type: ignore[misc]
-        await client.connect(10)
+        await client.connect(DEADLINE_S)
     await client.children("/", watch=lambda _: None)
 
     await client.close()

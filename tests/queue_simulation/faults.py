@@ -6,7 +6,7 @@ from functools import partial
 
 from tests.simulation.planting import PlantedFault
 
-_Fault = partial(PlantedFault, simulation="tests.queue_simulation")
+_Fault = partial(PlantedFault, simulation="tests.queue_simulation.__main__")
 _WorkersFault = partial(PlantedFault, simulation="tests.queue_simulation.service", seeds=200)
 FOLD = "services/queue/core/fold.py"
 REPLICA = "services/queue/core/replica.py"

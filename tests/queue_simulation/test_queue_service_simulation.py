@@ -8,6 +8,7 @@ import pytest
 
 from tests.queue_simulation.service import run
 from tests.simulation.replays import digests
+from tests.simulation.simulation import garbage_collected_between_runs
 
 SEEDS = 60
 
@@ -16,10 +17,11 @@ SEEDS = 60
 def happened() -> Counter[str]:
     """What has happened in all runs, each of which is good."""
     found: Counter[str] = Counter()
-    for seed in range(SEEDS):
-        course = run(seed)
-        assert course.wrong == [], f"seed {seed}"
-        found += course.store.happened
+    with garbage_collected_between_runs():
+        for seed in range(SEEDS):
+            course = run(seed)
+            assert course.wrong == [], f"seed {seed}"
+            found += course.store.happened
     return found
 
 

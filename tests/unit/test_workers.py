@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers import ONE_STACK, ROOT, SECURED_KAFKA, SPARK, part
+from tests.workers import ONE_STACK, OWN_KAFKA, ROOT, SECURED_KAFKA, SPARK, part
 
-PARTS = {"spark": {SPARK}, "secured_kafka": {SPARK, SECURED_KAFKA}}
+PARTS = {"spark": {SPARK}, "secured_kafka": {SPARK, SECURED_KAFKA}, "kafka_server": {OWN_KAFKA}}
 """By fixture: the parts whose tests may request it."""
 
 

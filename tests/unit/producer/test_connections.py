@@ -20,7 +20,8 @@ from services.producer.settings import ProducerSettings
 from shared.server.bounds import Bounds
 from shared.server.connections import OTHER_FILES, RESERVE, Connections, possible_connections
 from tests.servers import free_port
-from tests.unit.producer.wire import DEADLINE_S, PATIENT, Connection, Server, request, serving
+from tests.unit.producer.wire import PATIENT, Connection, Server, request, serving
+from tests.waiting import DEADLINE_S
 
 FRAGMENT = b'{"key":"visitor-1"}'
 MOST = 3

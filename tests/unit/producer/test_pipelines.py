@@ -18,7 +18,8 @@ from shared.server.bounds import Bounds
 from shared.server.connection import HttpConnection
 from shared.server.queue import MAX_WAITING
 from shared.service.inflight import REQUEST_BYTES
-from tests.unit.producer.wire import DEADLINE_S, Server, Stalled, request, serving
+from tests.unit.producer.wire import Server, Stalled, request, serving
+from tests.waiting import DEADLINE_S
 
 FRAGMENT = b'{"key":"visitor-1"}'
 ALIVE = b"GET /livez HTTP/1.1\r\nhost: producer\r\n\r\n"

@@ -13,7 +13,8 @@ import pytest
 
 from shared.server.bounds import Bounds
 from shared.server.reader import MAX_HEADER_BYTES
-from tests.unit.producer.wire import DEADLINE_S, Answered, Connection, Stalled, chunked, request, serving
+from tests.unit.producer.wire import Answered, Connection, Stalled, chunked, request, serving
+from tests.waiting import DEADLINE_S
 
 FRAGMENT = b'{"key":"visitor-1"}'
 SHORT_S = 0.1

@@ -7,7 +7,8 @@ import contextlib
 
 import pytest
 
-from tests.unit.producer.wire import DEADLINE_S, Stalled, request, serving
+from tests.unit.producer.wire import Stalled, request, serving
+from tests.waiting import DEADLINE_S
 
 FRAGMENT = b'{"key":"visitor-1"}'
 WAITS_FOR_KAFKA = request(FRAGMENT)

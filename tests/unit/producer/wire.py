@@ -19,8 +19,8 @@ from shared.service.tls import client_context
 from tests.fakes.sink import InMemoryFragmentSink
 from tests.servers import free_port
 from tests.unit.producer.face import TABLE, Producer
+from tests.waiting import DEADLINE_S
 
-DEADLINE_S = 20
 PATIENT = Bounds(header_timeout_s=DEADLINE_S, body_timeout_s=DEADLINE_S, now_s=lambda: 0.0)
 """Turns end by the number of answers alone: a busy machine must not change what a test sees."""
 

@@ -129,11 +129,11 @@ def complete_document(
     app: FastAPI, *, answered: Iterable[type[msgspec.Struct]], taken: Iterable[Any]
 ) -> None:
     """The app's OpenAPI document has the schemas of these structs and of what they contain, and the roles."""
-    schemas = _schemas(answered, taken)
 
     def openapi() -> Content:
         if app.openapi_schema is None:
             document = FastAPI.openapi(app)
+            schemas = _schemas(answered, taken)
             document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
             document_roles(document)
         return FastAPI.openapi(app)

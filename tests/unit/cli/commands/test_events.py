@@ -15,6 +15,7 @@ from cli.commands.events import follow
 from cli.http.sse import ServerSentEvent, SseParser
 from shared.errors import InvalidInput, Unavailable
 from tests.unit.cli.fake_services import InMemoryControl, baton, client_of, no_sleep, problem
+from tests.waiting import DEADLINE_S
 
 EVENTS: list[dict[str, Any]] = [
     {"id": 3, "at": 1_000, "group": "default", "kind": "join", "member": "m2"},
@@ -124,7 +125,7 @@ def sent(event_id: int) -> ServerSentEvent:
 async def followed(control: ScriptedEvents, count: int, warnings: list[str]) -> list[int]:
     """The ids of the first `count` events."""
     found: list[int] = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_S):
         async for event in follow(control.listen, warnings.append, no_sleep):
             found.append(event["id"])
             if len(found) == count:

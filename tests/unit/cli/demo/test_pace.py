@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from cli.demo.pace import Pace
 from cli.http.receipts import Receipt
+from tests.waiting import DEADLINE_S
 
 
 @settings(max_examples=50)
@@ -22,7 +23,7 @@ def test_an_incident_finds_its_quarter_and_leaves_the_rest_behind(lines: int, la
     seen: list[tuple[int, int]] = []
 
     async def run() -> None:
-        async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
             tasks.create_task(incidents())
             for lane in range(lanes):
                 tasks.create_task(import_part(pace, kafka, range(lane, lines, lanes)))
@@ -49,7 +50,7 @@ async def test_a_failed_incident_does_not_hold_the_import_back() -> None:
     pace = Pace(1_000)
     kafka: list[int] = []
 
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
         tasks.create_task(import_part(pace, kafka, range(1_000)))
         try:
             async with pace.incident():

@@ -27,6 +27,7 @@ from cli.main import main
 from cli.rejects.replay import Replayed
 from cli.terminal.interrupts import signal_event
 from tests.unit.cli.fake_services import InMemoryControl, InMemoryProducer, baton
+from tests.waiting import DEADLINE_S
 
 OPERATION = {
     "id": "o7",
@@ -254,7 +255,7 @@ async def test_a_command_can_wait_for_the_signal_that_ends_it(number: signal.Sig
 
         signal.raise_signal(number)
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             await received.wait()
     finally:
         for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from cli.stack.commands.down import down
-from cli.stack.processes.identity import Identity, identify, is_alive, send_signal
-from cli.stack.processes.state import ProcessState, StackState, load_state, save_state
+from cli.stack.down_command import down
+from cli.stack.identity import Identity, identify, is_alive, send_signal
+from cli.stack.state import ProcessState, StackState, load_state, save_state
+from tests.waiting import DEADLINE_S
 
 GONE = Identity(2**22 + 1, "never")
 """No process can have this pid on Linux."""
@@ -39,7 +40,7 @@ def test_a_process_that_outlived_its_supervisor_is_killed(tmp_path: Path) -> Non
         store(tmp_path, GONE, identify(process.pid))
 
         assert run_down(tmp_path) == "stopped\n"
-        assert process.wait(10) == -signal.SIGKILL
+        assert process.wait(DEADLINE_S) == -signal.SIGKILL
         assert load_state(tmp_path) is None
 
 

@@ -7,8 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,8 @@ from cli.stack.faults import NotReady
 from cli.stack.processes import leash, supervisor
 from cli.stack.processes.identity import identify, is_alive
 from cli.stack.processes.supervisor import ProcessSpec, SupervisedProcess
+from tests.waiting import DEADLINE_S, until
 
-DEADLINE_S = 20.0
 FOREVER = "import time; open('up', 'w').close(); time.sleep(600)"
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + FOREVER
 ORDERLY = (
@@ -31,13 +30,6 @@ ORDERLY = (
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "FIRST_DELAY_S", 0.02)
     monkeypatch.setattr(supervisor, "READY_POLL_S", 0.01)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline, "not in time"
-        await asyncio.sleep(0.01)
 
 
 class Program:

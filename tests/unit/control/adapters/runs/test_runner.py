@@ -25,10 +25,10 @@ from services.control.core.runs.run import ENDED, JobAlreadyRunning, Progress, R
 from services.control.spark.run.request import read_request
 from shared.errors import SparkUnavailable
 from shared.model.group import GroupSettings
+from tests.waiting import until
 
 DRIVER = (sys.executable, "-I", "-S", str(Path(__file__).with_name("stand_in_driver.py")))
 UI = "http://127.0.0.1:4040"
-DEADLINE_S = 15.0
 
 
 def spark_ui(request: httpx.Request) -> httpx.Response:
@@ -90,7 +90,7 @@ class Bench:
             await self.runner.step()
             return self.runner.run_of(run.id).state in states
 
-        await poll(reached)
+        await until(reached)
         return self.runner.run_of(run.id)
 
     def child_of(self, run: Run) -> int:
@@ -115,14 +115,6 @@ class Bench:
     def leftovers(self, run: Run) -> list[int]:
         """Those of the run's two processes that are alive."""
         return [pid for pid in (run.pid, self.child_of(run)) if born_of(pid)]
-
-
-async def poll(reached: Callable[[], Awaitable[bool]]) -> None:
-    """Returns once `reached` is true; fails at the deadline."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not await reached():
-        assert time.monotonic() < deadline, "the deadline has passed"
-        await asyncio.sleep(0.02)
 
 
 @pytest.fixture
@@ -212,7 +204,7 @@ async def test_a_run_past_its_limit_fails(bench: Bench) -> None:
     run = await bench.start("$.stubborn", timeout_s=0.3)
     other = await bench.start("$.hang", group="other", timeout_s=9999)
 
-    await poll(bench.has_child(run))
+    await until(bench.has_child(run))
     ended = await bench.until(run, *ENDED)
 
     assert ended.error is not None
@@ -279,7 +271,7 @@ async def test_a_restarted_control_learns_how_a_run_ended(bench: Bench, how: str
     async def has_ended() -> bool:
         return not born_of(run.pid)
 
-    await poll(has_ended)
+    await until(has_ended)
     bench.again()
     await bench.runner.step()
 
@@ -301,7 +293,7 @@ async def test_a_foreign_process_is_never_signalled(bench: Bench) -> None:
     await older.cancel(run.id)
 
 
-def test_a_group_of_zombies_is_empty() -> None:
+async def test_a_group_of_zombies_is_empty() -> None:
     """Its number cannot be used again before their parent has waited for them, which may take any time."""
     spawn = (
         "import subprocess\n"
@@ -309,14 +301,12 @@ def test_a_group_of_zombies_is_empty() -> None:
         "print(child.pid, flush=True)\n"
         "input()"
     )
-    with subprocess.Popen(
+    with subprocess.Popen(  # noqa: ASYNC220  its parent must not wait for it
         [sys.executable, "-c", spawn], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as parent:
         assert parent.stdout is not None
         leader = int(parent.stdout.readline())
-        deadline = time.monotonic() + DEADLINE_S
-        while born_of(leader) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        await until(lambda: not born_of(leader))
 
         os.killpg(leader, 0)  # it is still there
         assert ProcessGroup(leader, "").is_empty()
@@ -393,7 +383,7 @@ async def test_old_runs_are_forgotten_but_those_that_schedules_need(bench: Bench
 async def test_the_work_of_a_killed_driver_goes_with_its_run(bench: Bench, control_is_away: bool) -> None:
     """As the kernel kills it that is out of memory: whole group, no word; what it has spilled is removed."""
     run = await bench.start("$.hang")
-    await poll(bench.has_child(run))
+    await until(bench.has_child(run))
     work = bench.folder / "drivers" / run.id / "work"
     assert work.is_dir()
     os.killpg(run.pid, signal.SIGKILL)

@@ -15,7 +15,8 @@ from services.control.adapters.runs.process_group import born_of
 from services.control.adapters.runs.store import RunStore
 from services.control.core.runs.run import ENDED, TAKE_OVER_MS, Run
 from services.control.spark.driver.folder import DriverFolder
-from tests.unit.control.adapters.runs.test_runner import Bench, poll
+from tests.unit.control.test_runner import Bench
+from tests.waiting import until
 
 IDLE_S = 30.0
 
@@ -34,7 +35,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
             await runner.step()
         return is_empty
 
-    await poll(is_over)
+    await until(is_over)
 
 
 async def done(bench: Bench, how: str = "$.succeed", group: str = "default") -> Run:
@@ -54,7 +55,7 @@ async def gone(bench: Bench, *runs: Run) -> None:
         await bench.runner.step()
         return not any(born_of(run.pid) or run.driver in drivers(bench) for run in runs)
 
-    await poll(is_gone)
+    await until(is_gone)
 
 
 async def test_the_next_run_gets_the_driver_that_waits(bench: Bench) -> None:
@@ -106,14 +107,14 @@ async def test_a_driver_that_waits_for_the_lock_of_its_run_is_left_alone(bench: 
     """However long: on an object store another run may hold it for minutes. If it dies, it is replaced."""
     first = await done(bench)
     second = await bench.start("$.queue")
-    await poll(has_begun(bench, second))
+    await until(has_begun(bench, second))
     bench.ahead_ms += TAKE_OVER_MS + 1
     await bench.runner.step()
     (bench.folder / second.id / "lock").touch()
     ended = await bench.until(second, *ENDED)
 
     third = await bench.start("$.queue")
-    await poll(has_begun(bench, third))
+    await until(has_begun(bench, third))
     os.killpg(first.pid, signal.SIGKILL)
     (bench.folder / third.id / "lock").touch()
     replaced = await bench.until(third, *ENDED)
@@ -268,7 +269,7 @@ async def test_of_the_drivers_that_wait_one_stays(bench: Bench) -> None:
         await bench.runner.step()
         return len(drivers(bench)) == 1 and sum(bool(born_of(pid)) for pid in {run.pid for run in runs}) == 1
 
-    await poll(is_one)
+    await until(is_one)
 
 
 async def test_a_cancelled_run_takes_its_driver_with_it(bench: Bench) -> None:
@@ -290,7 +291,7 @@ async def test_a_cancel_after_the_end_ends_no_other_run(bench: Bench) -> None:
     async def waits() -> bool:
         return bench.runner._drivers.has_released(first.id, first.id)
 
-    await poll(waits)
+    await until(waits)
     second = await bench.start("$.hang", group="b")
     cancelled = await bench.runner.cancel(first.id)
     await bench.until(second, "running")

@@ -14,6 +14,7 @@ from shared.model.group import GroupSettings
 from shared.model.names import Names
 from shared.model.routing import initial_table
 from tests.fakes.coordinator import InMemoryZooKeeper, ZnodeStore
+from tests.waiting import DEADLINE_S
 
 NAMES = Names()
 STREAMS = 50
@@ -201,7 +202,7 @@ async def test_a_member_that_goes_between_two_reads_leaves_no_watch(baton: Baton
     """Ids of members may be new at every start; one that comes back is seen all the same."""
     parent, path = NAMES.members("default"), NAMES.member("default", "m1")
     answer = baton.reader.slow[parent] = asyncio.Event()
-    async with asyncio.TaskGroup() as tasks, asyncio.timeout(5):
+    async with asyncio.TaskGroup() as tasks, asyncio.timeout(DEADLINE_S):
         reading = tasks.create_task(baton.source.read())
         while parent in baton.reader.slow:  # noqa: ASYNC110  polled with a deadline
             await asyncio.sleep(0)

@@ -18,6 +18,7 @@ from services.control.live.feed import feed
 from services.control.live.feed.feed import EventFeed
 from shared.model.events import Event, encode_event
 from shared.service.http import install_problems
+from tests.waiting import DEADLINE_S
 
 
 def record(n: int, **fields: Any) -> tuple[int, bytes]:
@@ -42,7 +43,7 @@ class Listener:
         headers = {"accept": EVENT_STREAM} | ({} if last is None else {"last-event-id": str(last)})
         before = len(self.feed.followers)
         response = asyncio.create_task(self._text(headers, query))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE_S):
             while len(self.feed.followers) == before and not response.done():  # noqa: ASYNC110
                 await asyncio.sleep(0)
         return response
@@ -234,7 +235,7 @@ async def test_a_follower_that_has_lost_its_seat_ends() -> None:
     first = events.follow(-1, 100, EventFilter(), "ann")
     await anext(first)
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         second = events.follow(-1, 100, EventFilter(), "ben")
         await anext(second)
         rest = [chunk async for chunk in first]
@@ -268,7 +269,7 @@ async def test_a_follower_that_reads_nothing_is_dropped(monkeypatch: pytest.Monk
         "headers": [(b"accept", EVENT_STREAM.encode())],
         "asgi": {"spec_version": "2.3"},
     }
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_S):
         await app(scope, receive, send)
 
     assert (sent, len(events.followers)) == (3, 0)

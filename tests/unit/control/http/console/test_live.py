@@ -20,6 +20,7 @@ from services.control.settings import ControlSettings
 from shared.model.events import Event, encode_event
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.control.http.console.scenes import scene_with, scenes, stream_row
+from tests.waiting import DEADLINE_S
 
 SHOWN = (1, 3)
 
@@ -91,7 +92,7 @@ class World:
 
 async def next_with(messages: AsyncGenerator[bytes], name: bytes) -> bytes:
     """The next message of that name."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         async for message in messages:
             if b"event: " + name + b"\n" in message:
                 return message
@@ -131,7 +132,7 @@ async def test_events_of_other_groups_move_a_viewer_on() -> None:
         world.feed.receive((number, other) for number in range(last + 1, last + KEPT))
         last += KEPT - 1
         world.rows = [stream_row(0, lag=lag)]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(DEADLINE_S):
             while b"id: %d\nevent: reading" % last not in (message := await anext(viewer)):
                 assert b"gone" not in message
     await viewer.aclose()
@@ -179,7 +180,7 @@ async def test_closing_ends_every_viewer_and_leaving_ends_the_painting() -> None
     await next_with(viewer, b"reading")
     assert len(world.hub.viewers) == 1
     world.hub.close()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         _ = [message async for message in viewer]
     assert len(world.hub.viewers) == 0
 
@@ -190,7 +191,7 @@ async def test_a_viewer_whose_painter_failed_comes_back_to_one_that_works() -> N
     viewer = world.hub.follow("g", "lag", [], None, "ann")
     await next_with(viewer, b"reading")
     world.rows = [None]  # type: ignore[list-item]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         _ = [message async for message in viewer]
     world.rows = [stream_row(0)]
     again = world.hub.follow("g", "lag", [], None, "ann")
@@ -220,7 +221,7 @@ async def test_a_caller_with_many_pages_makes_room_for_another() -> None:
     other = world.hub.follow("g", "lag", [], None, "ben")
     await anext(other)
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         _ = [message async for message in new]
         assert b"event: reading" in await anext(old)
     assert len(world.hub.viewers) == 2

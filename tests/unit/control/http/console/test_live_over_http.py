@@ -15,6 +15,7 @@ from shared.model.events import Event, encode_event
 from tests.unit.control.http.console.browser import browser_of, page_at
 from tests.unit.control.http.test_app import InMemoryRunner, app_on
 from tests.unit.control.sources import small_baton
+from tests.waiting import DEADLINE_S
 
 
 class Control:
@@ -74,7 +75,7 @@ async def heard(app: FastAPI, place: str, until: Callable[[str], bool], **header
             *((name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()),
         ],
     }
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         await app(scope, receive, send)
     return text
 

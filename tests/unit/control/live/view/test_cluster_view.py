@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import time
 from collections.abc import Iterable
 
 import pytest
@@ -14,6 +13,7 @@ from services.control.live.view.cluster_view import ClusterView, UnknownStream
 from shared.errors import KafkaUnavailable, ZooKeeperUnavailable
 from shared.model.names import DEFAULT_GROUP
 from tests.unit.control.sources import Sources, head, small_baton
+from tests.waiting import until
 
 
 async def view_of(sources: Sources, *, status_window_s: float = 20.0) -> ClusterView:
@@ -168,10 +168,7 @@ async def test_a_source_that_hangs_delays_no_other() -> None:
     view = sources.view(refresh_s=0.01)
 
     running = asyncio.create_task(view.run(), name="view")
-    deadline = time.monotonic() + 5
-    while sources.offsets.reads < 3:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
+    await until(lambda: sources.offsets.reads >= 3)
     running.cancel()
 
     assert sources.cluster.reads == 1

@@ -12,6 +12,7 @@ from shared.kafka.read.fetcher import Fetcher
 from shared.kafka.read.ranges import read_range
 from tests.fakes.kafka import FakeKafka
 from tests.fakes.virtual_time import virtual_time
+from tests.waiting import DEADLINE_S
 
 
 def with_transactions() -> FakeKafka:
@@ -50,7 +51,7 @@ async def test_a_fetcher_reads_committed_records_or_all(is_committed: bool, expe
     async with Cluster("fake:1", with_transactions().connect) as cluster:
         fetcher = Fetcher(cluster, is_committed=is_committed)
         reading, found, at_once = fetcher.read("t", 0, 0), list[bytes](), 0
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             while len(found) < len(expected):
                 found += [record.value for record in await reading.take(1.0, 100)]
                 at_once = at_once or len(found)

@@ -26,6 +26,7 @@ from services.control.http.api.events import EVENT_STREAM
 from services.control.http.api.login import HOME, MAX_FORM_BYTES, Look, login_page, own_path
 from tests.unit.control.http.test_app import InMemoryRunner, app_of
 from tests.unit.control.sources import small_baton
+from tests.waiting import DEADLINE_S
 
 TOKEN = "0123456789abcdef"
 LOOK = Look("style.css", "icon.svg")
@@ -185,7 +186,7 @@ async def streamed(
         "server": ("control", 80),
         "root_path": "",
     }
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         await browser.app(scope, receive, send)
     return chunks
 
