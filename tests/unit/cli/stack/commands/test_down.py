@@ -10,9 +10,9 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from cli.stack.down_command import down
-from cli.stack.identity import Identity, identify, is_alive, send_signal
-from cli.stack.state import ProcessState, StackState, load_state, save_state
+from cli.stack.commands.down import down
+from cli.stack.processes.identity import Identity, identify, is_alive, send_signal
+from cli.stack.processes.state import ProcessState, StackState, load_state, save_state
 from tests.waiting import DEADLINE_S
 
 GONE = Identity(2**22 + 1, "never")

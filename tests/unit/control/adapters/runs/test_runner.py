@@ -398,7 +398,7 @@ async def test_the_work_of_a_killed_driver_goes_with_its_run(bench: Bench, contr
 
     assert ended.error is not None
     assert ended.error.condition == "DriverLost"
-    await poll(is_gone)
+    await until(is_gone)
     await bench.runners[0].step()  # the parent takes note, too
     assert (bench.folder / run.id / "driver.log").exists()
 

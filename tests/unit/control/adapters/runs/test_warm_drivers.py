@@ -15,7 +15,7 @@ from services.control.adapters.runs.process_group import born_of
 from services.control.adapters.runs.store import RunStore
 from services.control.core.runs.run import ENDED, TAKE_OVER_MS, Run
 from services.control.spark.driver.folder import DriverFolder
-from tests.unit.control.test_runner import Bench
+from tests.unit.control.adapters.runs.test_runner import Bench
 from tests.waiting import until
 
 IDLE_S = 30.0
