@@ -9,7 +9,7 @@ import pytest
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
 from shared.kafka.fetcher import Fetcher
-from shared.kafka.ranges import read_range
+from shared.kafka.ranges import PATIENCE_S, read_range
 from tests.fakes.kafka import FakeKafka
 from tests.fakes.virtual_time import virtual_time
 
@@ -78,15 +78,38 @@ async def test_a_range_has_its_first_and_its_last_record(first: int, last: int, 
         assert [record.offset async for record in records] == expected
 
 
+@pytest.mark.parametrize("how", ["without a leader", "moved", "left out of the answer"])
 @virtual_time
-async def test_a_range_that_makes_no_progress_ends() -> None:
-    """If a record never arrives, the caller hears of it."""
-    kafka = FakeKafka()
+async def test_a_range_waits_for_a_partition_that_is_away(how: str) -> None:
+    """It looks for the leader until there is one that answers."""
+    kafka = FakeKafka(2)
+    partition = kafka.create("t")
+    partition.append(b"0", b"1")
+    async with Cluster("fake:1", kafka.connect) as cluster:
+        await cluster.know({"t"})
+        if how == "without a leader":
+            partition.leader = -1
+            await cluster.refresh()
+            asyncio.get_running_loop().call_later(2, setattr, partition, "leader", 2)
+        elif how == "moved":
+            partition.leader = 2
+        else:
+            kafka.session_errors.append(-1)
+        records = read_range(cluster, ("t", 0), 0, 1, is_committed=False)
+        assert [record.value async for record in records] == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("readable", [0, 2])
+@virtual_time
+async def test_a_range_that_makes_no_progress_ends(readable: int) -> None:
+    """If a record never arrives, the caller hears of it, and which one it is."""
+    kafka, loop = FakeKafka(), asyncio.get_running_loop()
     partition = kafka.create("t")
     for n in range(4):
         partition.append(b"%d" % n)
-    partition.stable = 2
+    partition.stable = readable
     async with Cluster("fake:1", kafka.connect) as cluster:
-        with pytest.raises(KafkaUnavailable, match="no record 2 to be had, of 3"):
+        with pytest.raises(KafkaUnavailable, match=f"t/0: no record {readable} to be had, of 3"):
             async for _ in read_range(cluster, ("t", 0), 0, 3, is_committed=True):
                 pass
+    assert PATIENCE_S < loop.time() < 2 * PATIENCE_S
