@@ -21,11 +21,11 @@ PLACE = Place(TOPIC_ID, 3)
 class OneReading:
     """A reading of a log from offset 5 on; `changes`: how often it has told its fetcher of a change."""
 
-    def __init__(self, is_committed: bool = False) -> None:
+    def __init__(self, **how: bool) -> None:
         self.changes = 0
         self.log = FakePartition(TOPIC_ID, epoch=7)
         self.log.append(*[b"v"] * 5)
-        self.one = Reading("t", 3, 5, self._changed, is_committed=is_committed)
+        self.one = Reading("t", 3, 5, self._changed, **how)
         self.one.leader = Leader(TOPIC_ID, 1, 9)
 
     def _changed(self, one: Reading) -> None:
@@ -185,15 +185,19 @@ async def test_a_paused_reading_keeps_its_place_and_ignores_what_comes() -> None
     assert (one.has_room, one.is_urgent, held.changes) == (True, True, 2)
 
 
-@pytest.mark.parametrize("is_committed", [True, False])
+@pytest.mark.parametrize(
+    ("how", "expected"), [({}, [5, 6]), ({"is_committed": False}, [5, 6]), ({"is_committed": True}, [])]
+)
 @virtual_time
-async def test_records_of_aborted_transactions_are_left_out_if_asked(is_committed: bool) -> None:
+async def test_records_of_aborted_transactions_are_left_out_if_asked(
+    how: dict[str, bool], expected: list[int]
+) -> None:
     """The broker names the transactions in its answer."""
-    held = OneReading(is_committed)
+    held = OneReading(**how)
     held.log.aborted = [(4, 5, 6)]
     held.append(2, producer=4)
 
-    assert await held.take() == ([] if is_committed else [5, 6])
+    assert await held.take() == expected
 
 
 @virtual_time

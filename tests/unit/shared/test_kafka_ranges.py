@@ -43,12 +43,14 @@ async def test_a_range_has_only_committed_records() -> None:
         assert [record.value async for record in records] == [b"0", b"4"]
 
 
-@pytest.mark.parametrize(("is_committed", "expected"), [(True, [b"0", b"4"]), (False, [b"0", b"1", b"4"])])
+@pytest.mark.parametrize(
+    ("how", "expected"), [({"is_committed": True}, [b"0", b"4"]), ({}, [b"0", b"1", b"4"])]
+)
 @virtual_time
-async def test_a_fetcher_reads_committed_records_or_all(is_committed: bool, expected: list[bytes]) -> None:
+async def test_a_fetcher_reads_committed_records_or_all(how: dict[str, bool], expected: list[bytes]) -> None:
     """Over both of its connections, and each record as soon as it may be read."""
     async with Cluster("fake:1", with_transactions().connect) as cluster:
-        fetcher = Fetcher(cluster, is_committed=is_committed)
+        fetcher = Fetcher(cluster, **how)  # type: ignore[arg-type]
         reading, found, at_once = fetcher.read("t", 0, 0), list[bytes](), 0
         async with asyncio.timeout(10):
             while len(found) < len(expected):
@@ -57,7 +59,7 @@ async def test_a_fetcher_reads_committed_records_or_all(is_committed: bool, expe
         await fetcher.close()
 
     assert found == expected
-    assert at_once == (1 if is_committed else 3)
+    assert at_once == (1 if how else 3)
 
 
 @pytest.mark.parametrize(
