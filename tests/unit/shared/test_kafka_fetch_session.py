@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.kafka.fetch_session import MAX_EPOCH, FetchSession
 from shared.kafka.wire.fetch import Place, Wish
+from tests.effort import effort
 
 places = st.builds(Place, st.just(b"t" * 16), st.integers(0, 3))
 wishes = st.dictionaries(places, st.builds(Wish, st.integers(0, 2), st.just(0), st.just(-1), st.just(100)))
@@ -15,6 +16,7 @@ answers = st.sampled_from([5, 5, 5, 6, 0, None])
 
 
 @given(steps=st.lists(st.tuples(wishes, answers), max_size=8), is_committed=st.booleans())
+@settings(max_examples=effort(200), deadline=None)
 def test_a_broker_hears_of_every_change_and_of_nothing_else(
     steps: list[tuple[dict[Place, Wish], int | None]], is_committed: bool
 ) -> None:
