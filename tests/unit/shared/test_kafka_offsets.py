@@ -74,6 +74,17 @@ async def test_records_are_deleted_by_a_new_leader() -> None:
     assert (kafka.partitions[A].start, kafka.partitions[B].start) == (3, 1)
 
 
+@virtual_time
+async def test_a_partition_without_a_leader_is_waited_for() -> None:
+    """It has one again soon, most often."""
+    async with two_logs() as (kafka, cluster):
+        kafka.partitions[A].leader = -1
+        await cluster.refresh()
+        asyncio.get_running_loop().call_later(2, setattr, kafka.partitions[A], "leader", 2)
+
+        assert await list_offsets(cluster, [A, B], LATEST) == {A: 10, B: 4}
+
+
 @pytest.mark.parametrize("code", sorted(MOVED))
 @virtual_time
 async def test_a_moved_partition_is_looked_for(code: int) -> None:

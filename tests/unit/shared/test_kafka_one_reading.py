@@ -139,6 +139,7 @@ async def test_it_asks_for_more_once_there_is_room_again(monkeypatch: pytest.Mon
     """And only once: when less than half of a fetch waits, or when it was left out of the last one."""
     held = OneReading()
     one = held.one
+    assert not one.is_left_out
     held.append(4)
     held.append(4)
     monkeypatch.setattr(reading, "FETCH_BYTES", one.size)
