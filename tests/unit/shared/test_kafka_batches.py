@@ -94,6 +94,7 @@ def taken(buffer: RecordBuffer, most: int) -> tuple[list[int], bool]:
             return found, True
         assert len(some) <= most
         found += [record.offset for record in some]
+        assert len(some) < most or buffer.position == found[-1] + 1
         if not some and buffer.position == before:
             return found, False
 
