@@ -33,6 +33,8 @@ class AdministeredKafka(TransactionalKafka):
         self.defaults: dict[str, str] = {}
         self.asked: list[tuple[int, str]] = []
         self.refused: dict[tuple[str, int], int | None] = {}
+        self.members = 0
+        """How many processes are in each group."""
         self.rejected: set[str] = set()
         """Topics that are rejected when they are created, although a trial says nothing."""
 
@@ -108,7 +110,8 @@ class AdministeredKafka(TransactionalKafka):
     def _OffsetFetchRequest(self, node: int, asked: Any, code: int) -> Iterable[Any]:  # noqa: N802
         code = code or (0 if node == self.coordinator else NOT_COORDINATOR)
         topics: list[Any] = []
-        for topic, numbers in [] if code else asked.topics:
+        every = [(topic, [n]) for group, (topic, n) in self.committed if group == asked.consumer_group]
+        for topic, numbers in [] if code else every if asked.topics is None else asked.topics:
             rows: list[Any] = []
             for number in numbers:
                 error = self.refused.get((topic, number), 0)
@@ -117,6 +120,11 @@ class AdministeredKafka(TransactionalKafka):
                     rows.append((number, *((-1, "") if error or found is None else found), error))
             topics.append((topic, rows))
         return 0, topics, code
+
+    def _DescribeGroupsRequest(self, node: int, asked: Any, code: int) -> Iterable[Any]:  # noqa: N802
+        code = code or (0 if node == self.coordinator else NOT_COORDINATOR)
+        members: list[Any] = [(f"m{n}", "c", "h", b"", b"") for n in range(self.members)]
+        return 0, [(code, group, "Stable", "consumer", "range", members) for group in asked.groups]
 
     def _OffsetCommitRequest(self, node: int, asked: Any, code: int) -> Iterable[Any]:  # noqa: N802
         code = code or (0 if node == self.coordinator else NOT_COORDINATOR)

@@ -1,6 +1,7 @@
 """The transaction coordinator of the brokers in memory, and what producers write to their partitions.
 
-`refuse` makes the next requests of one kind fail with an error code, before any effect.
+`refuse` makes the next requests of one kind fail with an error code, before any effect. `coordinator` takes
+the requests of transactions only, `group_coordinator` those of groups; if that is None, they are the same.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from shared.kafka.wire.transactions import (
 from tests.fakes.kafka import HOST, FakeKafka
 from tests.fakes.kafka_log import Batch
 
-FENCED, INVALID_STATE, OUT_OF_ORDER, UNREGISTERED = 90, 48, 45, 48
+FENCED, INVALID_STATE, OUT_OF_ORDER, UNREGISTERED, NOT_COORDINATOR = 90, 48, 45, 48, 16
 Partition = tuple[str, int]
 
 
@@ -41,6 +42,7 @@ class Held:
     """One transactional id: its producer, and its open transaction."""
 
     producer: int
+    timeout_ms: int
     epoch: int = 0
     partitions: set[Partition] = field(default_factory=set)
     first: dict[Partition, int] = field(default_factory=dict)
@@ -50,7 +52,10 @@ class Held:
 
 
 class TransactionalKafka(FakeKafka):
-    """Brokers with transactions. `committed`: (group, partition) → offset and metadata."""
+    """Brokers with transactions. `committed`: (group, partition) → offset and metadata.
+
+    `astray`: how many requests another broker coordinates than the one that got them.
+    """
 
     def __init__(self, brokers: int = 1) -> None:
         super().__init__(brokers)
@@ -58,6 +63,8 @@ class TransactionalKafka(FakeKafka):
         self.committed: dict[tuple[str, Partition], tuple[int, str]] = {}
         self.refusals: defaultdict[type, deque[int | tuple[int, ...]]] = defaultdict(deque)
         self.coordinator = 1
+        self.group_coordinator: int | None = None
+        self.astray = 0
 
     def refuse(self, kind: type, *codes: int | tuple[int, ...]) -> None:
         """The next requests of this kind are refused with these codes; a tuple has one for each partition."""
@@ -66,8 +73,12 @@ class TransactionalKafka(FakeKafka):
     async def answer(self, node: int, request: Any) -> Any:
         """The answer to a request of a producer."""
         kind = type(request)
+        request.encode()  # whatever has no value fails
         if self.refusals[kind]:
             return _refused(request, self.refusals[kind].popleft())
+        if kind in _COORDINATED and node != self._coordinator_of(is_group=kind is CommitOffset):
+            self.astray += 1
+            return _refused(request, NOT_COORDINATOR)
         return getattr(self, f"_{kind.__name__}")(request)
 
     def values(self, topic: str, number: int = 0) -> list[bytes]:
@@ -90,15 +101,16 @@ class TransactionalKafka(FakeKafka):
         return found
 
     def _FindCoordinators(self, request: Any) -> Any:  # noqa: N802
-        rows: list[Any] = [
-            (key, self.coordinator, HOST, self.coordinator, 0, None, {}) for key in request.keys
-        ]
+        node = self._coordinator_of(is_group=request.key_type == 0)
+        rows: list[Any] = [(key, node, HOST, node, 0, None, {}) for key in request.keys]
         return FoundCoordinators(0, rows, {})
 
     def _InitProducerId(self, request: Any) -> Any:  # noqa: N802
         held = self.held.get(request.transactional_id)
         if held is None:
-            held = self.held[request.transactional_id] = Held(1_000 + len(self.held))
+            held = self.held[request.transactional_id] = Held(
+                1_000 + len(self.held), request.transaction_timeout_ms
+            )
         else:
             self._end(held, is_commit=False)
             held.epoch += 1
@@ -156,9 +168,13 @@ class TransactionalKafka(FakeKafka):
             partition.batches.append(Batch(base, base + count - 1, 0, bytes(data)))
             partition.end += count
             held.first.setdefault((topic, number), base)
-            held.sequences[topic, number] = batch.base_sequence + count
+            held.sequences[topic, number] = (batch.base_sequence + count) % 2**31
             self._settle(topic, number)
         return ProduceResponse({(topic, number): (code, -1 if code else base)})
+
+    def _coordinator_of(self, *, is_group: bool) -> int:
+        found = self.group_coordinator if is_group else None
+        return self.coordinator if found is None else found
 
     def _writer(self, request: Any) -> tuple[Held, int]:
         held = self.held[request.transactional_id]
@@ -185,6 +201,7 @@ class TransactionalKafka(FakeKafka):
         self.partitions[topic, number].stable = min(firsts, default=None)
 
 
+_COORDINATED = (InitProducerId, AddPartitions, AddOffsets, CommitOffset, EndTransaction)
 _ANSWERS: dict[type, Any] = {
     AddPartitions: AddedPartitions,
     AddOffsets: AddedOffsets,

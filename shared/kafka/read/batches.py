@@ -68,7 +68,7 @@ class RecordBuffer:
     transactions are left out.
     """
 
-    def __init__(self, *, is_committed: bool = False) -> None:
+    def __init__(self, *, is_committed: bool) -> None:
         self.size = 0
         self.position = -1
         self._is_committed = is_committed

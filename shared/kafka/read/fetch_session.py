@@ -16,7 +16,7 @@ MAX_EPOCH = 2**31 - 1
 class FetchSession:
     """Builds the requests of one long poll, one after the other. `id`: 0 without a session."""
 
-    def __init__(self, *, is_committed: bool = False) -> None:
+    def __init__(self, *, is_committed: bool) -> None:
         self.id = 0
         self._is_committed = is_committed
         self._epoch = 0

@@ -98,7 +98,6 @@ class Fetcher:
         """Ends the reading."""
         self._readings.pop(reading, None)
         self._lost.discard(reading)
-        self._overtaken.discard(reading)
         self._doubted.set()
         self._wake_all()
 

@@ -76,7 +76,7 @@ async def list_known_offsets(
 
 
 async def _ask_offsets(
-    cluster: Cluster, node: int, questions: Questions, *, is_committed: bool = False
+    cluster: Cluster, node: int, questions: Questions, *, is_committed: bool
 ) -> Answers:
     answer = await cluster.request(node, "ask", OffsetRequest(-1, int(is_committed), questions))
     return (

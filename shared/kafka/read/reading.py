@@ -124,7 +124,7 @@ class Reading:
 
     def resume(self) -> None:
         """Reads on where it was paused, or has been sought since."""
-        self.is_paused, self.is_urgent = False, True
+        self.is_paused = False
         self._changed(self)
 
     def note_end(self, end: int) -> None:

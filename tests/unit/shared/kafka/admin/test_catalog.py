@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
-from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
+from aiokafka.protocol.admin import CreateTopicsRequest, DeleteTopicsRequest
 
 from shared.errors import BatonError, InvalidInput, KafkaDenied, KafkaUnavailable
-from shared.kafka.admin.catalog import (
+from shared.kafka.catalog import (
+    Replicas,
     Setting,
     TopicSpec,
     change_settings,
     count_partitions,
     count_replicas,
     create_topics,
+    delete_topics,
+    hear_from,
+    is_missing,
     list_all,
+    read_replicas,
     read_settings,
 )
-from shared.kafka.connect.cluster import Cluster
-from shared.kafka.wire.alter_configs import ChangeSettings
+from shared.kafka.cluster import Cluster
 from tests.fakes.kafka_admin import AdministeredKafka
 from tests.fakes.virtual_time import virtual_time
 
@@ -59,6 +64,50 @@ async def test_missing_topics_are_created_with_their_settings_by_the_controller(
         "new": default | {"retention.ms": Setting(value="5", is_own=True)},
     }
     assert one_setting == {"new": {"segment.ms": default["segment.ms"]}}
+
+
+@virtual_time
+async def test_a_topic_that_is_deleted_is_missing() -> None:
+    """To delete one that there is not is no fault; a refusal is."""
+    async with administering() as (kafka, cluster):
+        kafka.create("other")
+        before = [await is_missing(cluster, topic) for topic in ("old", "other", "none")]
+        await delete_topics(cluster, ["old", "none"])
+        kafka.refuse(DeleteTopicsRequest, 3)
+        await delete_topics(cluster, ["none"])
+        after = [await is_missing(cluster, topic) for topic in ("old", "other")]
+        kafka.refuse(DeleteTopicsRequest, NO_RIGHT)
+        with pytest.raises(KafkaDenied, match="topic other cannot be deleted"):
+            await delete_topics(cluster, ["other"])
+
+    assert before == [False, False, True]
+    assert after == [True, False]
+
+
+@virtual_time
+async def test_replicas_are_told_with_their_leader() -> None:
+    """Also while there is none, or some are not in step."""
+    async with administering() as (kafka, cluster):
+        kafka.create("two").replicas = 3
+        kafka.create("two", 1, leader=-1)
+        found = await read_replicas(cluster, ["two", "old", "none"])
+
+    alone = Replicas(leader=1, replicas=1, in_sync=0)
+    assert found == {
+        "old": [alone],
+        "two": [Replicas(leader=1, replicas=3, in_sync=0), replace(alone, leader=-1)],
+    }
+
+
+@virtual_time
+async def test_a_broker_that_answers_is_heard() -> None:
+    """Of two, the one that was asked."""
+    async with administering(brokers=2) as (kafka, cluster):
+        await cluster.refresh()
+        kafka.muted.add(2)
+        await hear_from(cluster, 1)
+        with pytest.raises(KafkaUnavailable):
+            await hear_from(cluster, 2)
 
 
 @virtual_time
@@ -131,12 +180,6 @@ async def test_changed_settings_leave_the_others() -> None:
         await change_settings(cluster, "old", {"segment.ms": "2"})
 
     assert kafka.settings == {"old": {"retention.ms": "1", "segment.ms": "2"}}
-
-
-CALLS: list[tuple[type, type[BatonError], Callable[[Cluster], Awaitable[object]]]] = [
-    (DescribeConfigsRequest, KafkaUnavailable, lambda cluster: read_settings(cluster, ["old"])),
-    (ChangeSettings, InvalidInput, lambda cluster: change_settings(cluster, "old", {"a": "b"})),
-]
 
 
 @pytest.mark.parametrize("exists", [True, False])

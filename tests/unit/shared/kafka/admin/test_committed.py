@@ -7,12 +7,13 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
+from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 
-from shared.errors import KafkaUnavailable
-from shared.kafka.admin.committed import Committed, KafkaGroup
-from shared.kafka.connect.cluster import REQUEST_TIMEOUT_S, Cluster
-from shared.kafka.wire.offset_delete import OffsetDeleteRequest
+from shared.errors import KafkaDenied, KafkaUnavailable
+from shared.kafka.cluster import REQUEST_TIMEOUT_S, Cluster
+from shared.kafka.groups import Committed, KafkaGroup
+from shared.kafka.wire.groups import OffsetDeleteRequest
 from shared.kafka.wire.transactions import FindCoordinators
 from tests.fakes.kafka_admin import AdministeredKafka
 from tests.fakes.virtual_time import virtual_time
@@ -50,6 +51,51 @@ async def test_offsets_are_read_committed_and_deleted_with_their_metadata() -> N
     assert before == {A: Committed(5, "head"), B: Committed(-1, "")}
     assert after == {A: Committed(-1, ""), B: Committed(9, "place")}
     assert [name for _, name in kafka.asked].count("OffsetFetchRequest") == 2
+
+
+@virtual_time
+async def test_all_offsets_of_a_group_are_found_without_naming_a_partition() -> None:
+    """Those of other groups are not among them, nor what was never committed."""
+    async with asking() as (kafka, group):
+        assert await group.all_committed() == {A: Committed(5, "head")}
+        kafka.committed["other", B] = 1, "x"
+        kafka.committed["g", ("c", 1)] = 0, ""
+        kafka.committed["g", ("c", 2)] = -1, ""
+        found = await group.all_committed()
+
+        kafka.refuse(OffsetFetchRequest, 29)
+        with pytest.raises(KafkaDenied, match="no offsets of g"):
+            await group.all_committed()
+    assert found == {A: Committed(5, "head"), ("c", 1): Committed(0, "")}
+
+
+@virtual_time
+async def test_many_offsets_are_committed_and_deleted_at_once() -> None:
+    """In several partitions of a topic, and in several topics."""
+    offsets = {("a", 0): 1, ("a", 1): 2, ("b", 3): 0}
+    async with asking() as (kafka, group):
+        await group.commit_all(offsets)
+        found = await group.all_committed()
+        await group.delete([("a", 1), ("b", 3)])
+        left = await group.all_committed()
+
+    assert found == {partition: Committed(offset, "") for partition, offset in offsets.items()}
+    assert left == {A: Committed(1, "")}
+    assert [name for _, name in kafka.asked].count("OffsetCommitRequest") == 1
+
+
+@virtual_time
+async def test_a_groups_members_are_counted() -> None:
+    """Unless the coordinator does not know them."""
+    async with asking() as (kafka, group):
+        counts = []
+        for kafka.members in (0, 3):
+            counts.append(await group.count_members())
+        kafka.refuse(DescribeGroupsRequest, 14, 30)
+        with pytest.raises(KafkaDenied, match="the members of g are not known"):
+            await group.count_members()
+
+    assert counts == [0, 3]
 
 
 @pytest.mark.parametrize("kind", CALLS)

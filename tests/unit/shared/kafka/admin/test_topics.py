@@ -13,6 +13,9 @@ from shared.kafka.admin.topics import (
     events_topic,
     fragments_topics,
     history_topic,
+    list_topics,
+    queue_log_topic,
+    queue_topic,
     rejected_topic,
     sessions_topic,
 )
@@ -29,7 +32,36 @@ EVERY_TOPIC = [
     events_topic(NAMES),
     history_topic(NAMES),
     rejected_topic(NAMES),
+    queue_topic(NAMES, "mail", 4),
+    queue_log_topic(NAMES, "mail"),
 ]
+DAY_MS = 86_400_000
+ENDLESS = {"retention.ms": "-1", "retention.bytes": "-1"}
+BROKER_TIME = {"message.timestamp.type": "LogAppendTime"}
+LARGE = {"max.message.bytes": str(MAX_RECORD_BYTES)}
+SMALL_SEGMENTS = {"segment.bytes": str(16 * 1024**2)}
+SETTINGS: dict[str, dict[str, str]] = {
+    NAMES.fragments(0): {"retention.ms": "3600000"} | BROKER_TIME | LARGE,
+    NAMES.fragments(1): {"retention.ms": "3600000"} | BROKER_TIME | LARGE,
+    NAMES.sessions("default"): {"retention.ms": "-1"} | LARGE,
+    NAMES.checkpoints("default"): ENDLESS | LARGE | SMALL_SEGMENTS,
+    NAMES.events: {"retention.ms": str(7 * DAY_MS)},
+    NAMES.history: {
+        "retention.ms": "7200000",
+        "retention.bytes": str(64 * 1024**2),
+        "segment.ms": "1800000",
+    }
+    | SMALL_SEGMENTS,
+    NAMES.rejected: {
+        "retention.ms": str(5 * DAY_MS),
+        "retention.bytes": str(1024**3),
+        "segment.ms": str(DAY_MS),
+    }
+    | BROKER_TIME,
+    NAMES.queue("mail"): ENDLESS | BROKER_TIME | LARGE,
+    NAMES.queue_log("mail"): ENDLESS | BROKER_TIME | LARGE | SMALL_SEGMENTS,
+}
+PARTITIONS = {NAMES.sessions("default"): 2, NAMES.checkpoints("default"): 2, NAMES.queue("mail"): 4}
 
 
 @pytest.fixture
@@ -38,6 +70,19 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> AdministeredKafka:
     kafka = AdministeredKafka()
     monkeypatch.setattr(topics, "Cluster", lambda _: Cluster("fake:1", kafka.connect))
     return kafka
+
+
+@virtual_time
+async def test_each_topic_is_created_with_the_settings_that_it_needs(kafka: AdministeredKafka) -> None:
+    """What lies below a commit may be deleted, but by nobody else where Baton deletes; sessions end by the
+    broker's time."""
+    await ensure_topics("kafka", EVERY_TOPIC, 1)
+
+    both = {"cleanup.policy": "delete", "min.insync.replicas": "1"}
+    assert kafka.settings == {topic: both | settings for topic, settings in SETTINGS.items()}
+    counts = {topic: sum(name == topic for name, _ in kafka.partitions) for topic in SETTINGS}
+    assert counts == dict.fromkeys(SETTINGS, 1) | PARTITIONS
+    assert sorted(await list_topics("kafka")) == sorted(SETTINGS)
 
 
 @pytest.mark.parametrize(("replication", "expected"), [(1, "1"), (2, "2"), (3, "2"), (5, "2")])
@@ -96,4 +141,3 @@ def test_trimmed_checkpoints_leave_the_disk_soon() -> None:
 
     assert int(configs.get("segment.bytes", 1024**3)) <= 32 * 1024**2
     assert int(configs["segment.bytes"]) >= 4 * MAX_RECORD_BYTES
-    assert (configs["retention.ms"], configs["retention.bytes"]) == ("-1", "-1")

@@ -7,15 +7,15 @@ from typing import Any, get_args
 
 import pytest
 
-from shared.errors import KafkaUnavailable
-from shared.kafka.admin.committed import KafkaGroup
-from shared.kafka.connect.cluster import NEXT_BROKER_S, Cluster, Lane
-from shared.kafka.read.fetcher import Fetcher
-from shared.kafka.read.offsets import LATEST, list_offsets
-from shared.kafka.read.ranges import read_range
-from shared.kafka.send.sender import Sender
-from shared.kafka.send.transactional import TransactionalWriter
-from shared.kafka.wire.metadata import MetadataRequest
+from shared.errors import KafkaDenied, KafkaUnavailable
+from shared.kafka.cluster import NEXT_BROKER_S, Cluster, Lane
+from shared.kafka.fetcher import Fetcher
+from shared.kafka.groups import KafkaGroup
+from shared.kafka.offsets import LATEST, list_offsets
+from shared.kafka.ranges import read_range
+from shared.kafka.sender import Sender
+from shared.kafka.transactional import TransactionalWriter
+from shared.kafka.wire.metadata import Leader, MetadataRequest
 from shared.kafka.wire.produce import ProduceRequest
 from shared.kafka.wire.transactions import InitProducerId
 from tests.fakes.kafka import FakeConnection, FakeKafka
@@ -45,6 +45,70 @@ async def test_a_silent_broker_is_asked_last(silent: int) -> None:
     assert took_s[0] < NEXT_BROKER_S + 0.1
     assert max(took_s[1:]) < 0.1
     assert cluster.id == "fake"
+
+
+@virtual_time
+async def test_what_the_brokers_say_of_each_other_is_known_by_name() -> None:
+    """Addresses for reasons and logs, topics by id, and the next address where nobody listens."""
+    kafka = FakeKafka(2)
+    kafka.create("a", leader=2)
+    async with Cluster("fake:9,fake:1", kafka.connect) as cluster:
+        await cluster.refresh({"a"})
+
+        assert cluster.nodes == [1, 2]
+        assert [cluster.name_of(node) for node in (2, 9)] == ["broker 2 at fake:2", "broker 9"]
+        assert [cluster.knows(node) for node in (2, 9)] == [True, False]
+        assert cluster.leader("a", 0) == Leader(kafka.partitions["a", 0].topic_id, 2, 0)
+        assert cluster.topic_id("a") == kafka.partitions["a", 0].topic_id
+        assert [cluster.leader("a", 1), cluster.leader("b", 0), cluster.topic_id("b")] == [None] * 3
+        assert [cluster.has(topic) for topic in ("a", "b")] == [True, False]
+        with pytest.raises(KafkaUnavailable, match="broker 9 is unknown"):
+            cluster.channel(9, "ask")
+
+
+@virtual_time
+async def test_a_broker_that_has_left_keeps_no_connection_and_leads_nothing() -> None:
+    """Those to the others stay open; closing ends them."""
+    kafka = FakeKafka(2)
+    kafka.create("a", leader=2)
+    async with Cluster("fake:1", kafka.connect) as cluster:
+        await cluster.refresh({"a"})
+        for node in (1, 2):
+            await cluster.request(node, "ask", MetadataRequest([]))
+        kafka.brokers.remove(2)
+        await cluster.refresh()
+
+        assert [(cluster.sockets, cluster.nodes), cluster.leader("a", 0)] == [(1, [1]), None]
+        assert {one.node for one in kafka.connections if one.connected()} == {1}
+    assert not any(one.connected() for one in kafka.connections)
+
+
+@virtual_time
+async def test_a_topic_without_a_right_is_denied_until_there_is_one() -> None:
+    """Nobody takes it for one that does not exist."""
+    kafka = FakeKafka()
+    kafka.create("a")
+    async with Cluster("fake:1", kafka.connect) as cluster:
+        kafka.topic_errors["a"].append(29)
+        with pytest.raises(KafkaDenied, match="topic a cannot be used"):
+            await cluster.know({"a", "none"})
+        before = [cluster.denies(topic) for topic in ("a", "none")]
+        await cluster.know({"a"})
+        after = [cluster.denies(topic) for topic in ("a", "none")]
+
+    assert (before, after) == ([True, False], [False, False])
+
+
+@virtual_time
+async def test_brokers_that_know_no_broker_cannot_be_asked() -> None:
+    """A broker answers while its controller has fenced it."""
+    kafka = FakeKafka()
+    kafka.unregistered = True
+    async with Cluster("fake:1", kafka.connect) as cluster:
+        with pytest.raises(KafkaUnavailable, match="the cluster has no broker"):
+            await cluster.ask_any(MetadataRequest([]))
+        kafka.unregistered = False
+        assert (await cluster.ask_any(MetadataRequest([]))).cluster_id == "fake"
 
 
 @virtual_time

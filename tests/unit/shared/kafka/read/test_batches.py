@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shared.errors import KafkaUnavailable
@@ -94,6 +94,7 @@ def taken(buffer: RecordBuffer, most: int) -> tuple[list[int], bool]:
             return found, True
         assert len(some) <= most
         found += [record.offset for record in some]
+        assert len(some) < most or buffer.position == found[-1] + 1
         if not some and buffer.position == before:
             return found, False
 
@@ -106,6 +107,7 @@ def taken(buffer: RecordBuffer, most: int) -> tuple[list[int], bool]:
     damaged=st.none() | st.integers(2, 12),
     is_committed=st.sampled_from([True, True, False]),
 )
+@example([("write", 8, 1), ("write", 7, 1)], set(), 0, 5, None, True)  # two transactions in one fetch
 @settings(max_examples=effort(300), deadline=None)
 def test_a_reader_gets_what_was_committed_up_to_the_damage(
     todo: list[Step], cuts: set[int], start: int, most: int, damaged: int | None, is_committed: bool

@@ -10,10 +10,10 @@ import pytest
 from aiokafka.record.util import calc_crc32c
 
 from shared.errors import KafkaUnavailable
-from shared.kafka.connect.cluster import MOVED
-from shared.kafka.connect.refusals import reason_of
-from shared.kafka.read import batches, reading
-from shared.kafka.read.batches import Scan
+from shared.kafka.read import batches, fetch_lane, reading
+from shared.kafka.batches import Scan
+from shared.kafka.cluster import MOVED
+from shared.kafka.refusals import reason_of
 from tests.fakes.kafka import FakeKafka
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.shared.kafka.read.fetching import MOST, fill, numbered, reading_from, values
@@ -209,7 +209,9 @@ async def test_records_of_an_old_format_fail_their_reader_alone() -> None:
 
 
 @virtual_time
-async def test_a_fault_of_ours_does_not_end_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_of_ours_does_not_end_the_reading(
+    monkeypatch: pytest.MonkeyPatch, faults_of_ours: list[str]
+) -> None:
     """Without its loop, all streams of a broker would stand still, and nothing would say so."""
     kafka = FakeKafka()
     kafka.create("t")
@@ -228,6 +230,64 @@ async def test_a_fault_of_ours_does_not_end_the_reading(monkeypatch: pytest.Monk
         assert await values(one, 3) == numbered(0, 3)
 
     assert faults == []
+    assert ["fetching failed" in fault for fault in faults_of_ours] == [True] * 3
+    faults_of_ours.clear()
+
+
+@pytest.mark.parametrize(("topic", "offset"), [("t", 20), ("t", 5), ("none", 0)])
+@virtual_time
+async def test_a_forgotten_reading_costs_nothing_more(topic: str, offset: int) -> None:
+    """Whether it was read, looked for the log's start, or had no leader."""
+    kafka = FakeKafka()
+    for name in ("t", "other"):
+        kafka.create(name)
+    fill(kafka, "t", 40)
+    kafka.partitions["t", 0].start = 20
+    async with reading_from(kafka) as reader:
+        reader.read("other", 0, 0)
+        one = reader.read(topic, 0, offset)
+        await asyncio.sleep(0.004)
+        for _ in range(2):  # the second time, nothing is left to end
+            reader.forget(one)
+        await asyncio.sleep(5)
+        size, reads = one.size, kafka.metadata_reads
+        fill(kafka, "t", 10)
+        await asyncio.sleep(30)
+
+        assert (one.size, kafka.metadata_reads) == (size, reads)
+        assert [len(wishes) for wishes in kafka.sessions.values()] == [1]
+
+
+@virtual_time
+async def test_a_mute_brokers_partitions_are_read_from_their_next_leader() -> None:
+    """Nobody says that there is one; the answer has been waited for in vain."""
+    kafka, loop = FakeKafka(brokers=2), asyncio.get_running_loop()
+    partition = kafka.create("t")
+    async with reading_from(kafka) as reader:
+        one = reader.read("t", 0, 0)
+        await asyncio.sleep(1)
+        kafka.muted.add(1)
+        partition.leader, partition.epoch = 2, 1
+        fill(kafka, "t", 3)
+        began_s = loop.time()
+        assert await values(one, 3) == numbered(0, 3)
+
+        assert loop.time() - began_s < fetch_lane.ANSWER_TIMEOUT_S + 3
+
+
+@virtual_time
+async def test_closing_ends_all_that_runs() -> None:
+    """Before it returns: nothing is fetched, and no leader looked for, any more."""
+    kafka = FakeKafka()
+    kafka.create("t")
+    async with reading_from(kafka) as reader:
+        readings = [reader.read(topic, 0, 0) for topic in ("t", "none")]
+        await asyncio.sleep(1)
+        await reader.close()
+
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        for one in readings:
+            reader.forget(one)
 
 
 @virtual_time

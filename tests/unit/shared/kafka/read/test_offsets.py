@@ -62,6 +62,16 @@ async def test_a_time_finds_the_first_record_that_is_not_older(age: int, expecte
 
 
 @virtual_time
+async def test_the_end_for_readers_of_committed_records_is_before_the_first_open_transaction() -> None:
+    """Only when asked for: everybody else sees the records that it has written."""
+    async with two_logs() as (kafka, cluster):
+        kafka.partitions[A].stable = 6
+        for ask in (list_offsets, list_known_offsets):
+            assert await ask(cluster, [A, B], LATEST) == {A: 10, B: 4}
+            assert await ask(cluster, [A, B], LATEST, is_committed=True) == {A: 6, B: 4}
+
+
+@virtual_time
 async def test_records_are_deleted_by_a_new_leader() -> None:
     """The one before refuses; the metadata names the new one."""
     async with two_logs() as (kafka, cluster):
@@ -69,6 +79,17 @@ async def test_records_are_deleted_by_a_new_leader() -> None:
         await delete_records(cluster, {A: 3, B: 1})
 
     assert (kafka.partitions[A].start, kafka.partitions[B].start) == (3, 1)
+
+
+@virtual_time
+async def test_a_partition_without_a_leader_is_waited_for() -> None:
+    """It has one again soon, most often."""
+    async with two_logs() as (kafka, cluster):
+        kafka.partitions[A].leader = -1
+        await cluster.refresh()
+        asyncio.get_running_loop().call_later(2, setattr, kafka.partitions[A], "leader", 2)
+
+        assert await list_offsets(cluster, [A, B], LATEST) == {A: 10, B: 4}
 
 
 @pytest.mark.parametrize("code", sorted(MOVED))
@@ -136,12 +157,15 @@ async def test_a_partition_that_is_away_hides_no_other(how: str) -> None:
         elif how == "its broker is dead":
             kafka.brokers.remove(2)
             kafka.cut(2)
-        wanted = [A, ("none", 0) if how == "no such topic" else B]
+        wanted = [("none", 0) if how == "no such topic" else B, A]
         began_s = loop.time()
         assert await list_known_offsets(cluster, wanted, LATEST) == {A: 10}
         assert loop.time() - began_s < 0.1
         kafka.partitions[B].leader, kafka.partitions[B].epoch = 1, 1
         assert await list_known_offsets(cluster, [A, B], LATEST) == {A: 10, B: 4}
+        reads = kafka.metadata_reads
+        assert await list_known_offsets(cluster, [A, B], LATEST) == {A: 10, B: 4}
+        assert kafka.metadata_reads == reads
         kafka.partitions[A].leader = kafka.partitions[B].leader = -1
         await cluster.refresh()
         with pytest.raises(KafkaUnavailable):

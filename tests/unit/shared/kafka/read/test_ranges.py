@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from shared.errors import KafkaUnavailable
-from shared.kafka.connect.cluster import Cluster
-from shared.kafka.read.fetcher import Fetcher
-from shared.kafka.read.ranges import read_range
+from shared.kafka.cluster import Cluster
+from shared.kafka.fetcher import Fetcher
+from shared.kafka.ranges import PATIENCE_S, read_range
 from tests.fakes.kafka import FakeKafka
 from tests.fakes.virtual_time import virtual_time
 from tests.waiting import DEADLINE_S
@@ -44,12 +44,14 @@ async def test_a_range_has_only_committed_records() -> None:
         assert [record.value async for record in records] == [b"0", b"4"]
 
 
-@pytest.mark.parametrize(("is_committed", "expected"), [(True, [b"0", b"4"]), (False, [b"0", b"1", b"4"])])
+@pytest.mark.parametrize(
+    ("how", "expected"), [({"is_committed": True}, [b"0", b"4"]), ({}, [b"0", b"1", b"4"])]
+)
 @virtual_time
-async def test_a_fetcher_reads_committed_records_or_all(is_committed: bool, expected: list[bytes]) -> None:
+async def test_a_fetcher_reads_committed_records_or_all(how: dict[str, bool], expected: list[bytes]) -> None:
     """Over both of its connections, and each record as soon as it may be read."""
     async with Cluster("fake:1", with_transactions().connect) as cluster:
-        fetcher = Fetcher(cluster, is_committed=is_committed)
+        fetcher = Fetcher(cluster, **how)  # type: ignore[arg-type]
         reading, found, at_once = fetcher.read("t", 0, 0), list[bytes](), 0
         async with asyncio.timeout(DEADLINE_S):
             while len(found) < len(expected):
@@ -58,7 +60,7 @@ async def test_a_fetcher_reads_committed_records_or_all(is_committed: bool, expe
         await fetcher.close()
 
     assert found == expected
-    assert at_once == (1 if is_committed else 3)
+    assert at_once == (1 if how else 3)
 
 
 @pytest.mark.parametrize(
@@ -79,15 +81,38 @@ async def test_a_range_has_its_first_and_its_last_record(first: int, last: int, 
         assert [record.offset async for record in records] == expected
 
 
+@pytest.mark.parametrize("how", ["without a leader", "moved", "left out of the answer"])
 @virtual_time
-async def test_a_range_that_makes_no_progress_ends() -> None:
-    """If a record never arrives, the caller hears of it."""
-    kafka = FakeKafka()
+async def test_a_range_waits_for_a_partition_that_is_away(how: str) -> None:
+    """It looks for the leader until there is one that answers."""
+    kafka = FakeKafka(2)
+    partition = kafka.create("t")
+    partition.append(b"0", b"1")
+    async with Cluster("fake:1", kafka.connect) as cluster:
+        await cluster.know({"t"})
+        if how == "without a leader":
+            partition.leader = -1
+            await cluster.refresh()
+            asyncio.get_running_loop().call_later(2, setattr, partition, "leader", 2)
+        elif how == "moved":
+            partition.leader = 2
+        else:
+            kafka.session_errors.append(-1)
+        records = read_range(cluster, ("t", 0), 0, 1, is_committed=False)
+        assert [record.value async for record in records] == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("readable", [0, 2])
+@virtual_time
+async def test_a_range_that_makes_no_progress_ends(readable: int) -> None:
+    """If a record never arrives, the caller hears of it, and which one it is."""
+    kafka, loop = FakeKafka(), asyncio.get_running_loop()
     partition = kafka.create("t")
     for n in range(4):
         partition.append(b"%d" % n)
-    partition.stable = 2
+    partition.stable = readable
     async with Cluster("fake:1", kafka.connect) as cluster:
-        with pytest.raises(KafkaUnavailable, match="no record 2 to be had, of 3"):
+        with pytest.raises(KafkaUnavailable, match=f"t/0: no record {readable} to be had, of 3"):
             async for _ in read_range(cluster, ("t", 0), 0, 3, is_committed=True):
                 pass
+    assert PATIENCE_S < loop.time() < 2 * PATIENCE_S

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 
@@ -98,6 +99,68 @@ async def test_a_commit_shows_all_of_it_and_an_abort_nothing() -> None:
         await transact(writer, b"3")
 
         assert seen(kafka) == ([b"1", b"3"], [b"1", b"3"], 3)
+        assert kafka.committed[GROUP, A] == (3, "m3")
+        assert kafka.held["w"].timeout_ms == 12_000
+
+
+@virtual_time
+async def test_a_group_and_a_transaction_may_have_different_coordinators() -> None:
+    """Each request goes to its own from the first on."""
+    async with writing(brokers=3) as (kafka, cluster):
+        kafka.coordinator, kafka.group_coordinator = 2, 3
+        writer = await opened(cluster)
+        await transact(writer, b"1")
+        await transact(writer, b"2")
+        assert kafka.astray == 0
+
+        kafka.coordinator, kafka.group_coordinator = 3, 2
+        await transact(writer, b"3")
+
+        assert kafka.astray == 2
+        assert seen(kafka) == ([b"1", b"2", b"3"], [b"1", b"2", b"3"], 3)
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ("mute", "no answer to AddPartitions to broker 1 at fake:1"),
+        ("busy", "the answer to AddPartitions to broker 1 at fake:1 is ConcurrentTransactions"),
+        ("no leader", "a/0 has no leader"),
+        ("no coordinator", "the coordinator of w is not found"),
+    ],
+)
+@virtual_time
+async def test_what_a_transaction_waits_for_is_named(how: str, expected: str) -> None:
+    """An operator sees it when a commit takes too long."""
+    async with writing() as (kafka, cluster):
+        writer = await opened(cluster)
+        if how == "no leader":
+            kafka.partitions[A].leader = -1
+        elif how == "busy":
+            kafka.refuse(AddPartitions, *[51] * 1_000)
+        elif how == "no coordinator":
+            kafka.refuse(AddPartitions, 16)
+            kafka.refuse(FindCoordinators, *[15] * 1_000)
+        kafka.is_mute = how == "mute"
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(5):
+                await transact(writer, b"1")
+
+        assert writer.waits_for == expected
+
+
+@virtual_time
+async def test_the_number_after_the_largest_sequence_number_is_0() -> None:
+    """A broker refuses any other."""
+    async with writing() as (kafka, cluster):
+        writer = await opened(cluster)
+        await writer.add([A])
+        writer._sequences[A] = kafka.held["w"].sequences[A] = 2**31 - 2
+        for values in ([b"1", b"2"], [b"3", b"4"], [b"5"]):
+            await writer.write(A, [(None, value, []) for value in values])
+        await writer.end(is_commit=True)
+
+        assert kafka.values("a") == [b"1", b"2", b"3", b"4", b"5"]
 
 
 @pytest.mark.parametrize("lanes", [1, 3])
@@ -236,41 +299,60 @@ async def test_a_new_writer_fences_the_old_one_at_any_step(steps: int) -> None:
 
 @virtual_time
 async def test_a_record_keeps_all_its_parts() -> None:
-    """Key, value and headers; a record may have none of them."""
+    """Key, value and headers; a record may have none of them. It is as old as its call."""
     written: list[Record] = [(b"k", b"v", [("h", b"1"), ("h", b"2")]), (b"k", None, []), (None, b"", [])]
     async with writing() as (kafka, cluster):
         writer = await opened(cluster)
         await writer.add([A])
+        began_s = time.time()
         await writer.write(A, written)
         await writer.end(is_commit=True)
 
         assert [(one.key, one.value, one.headers) for one in kafka.records("a")] == written
+        for one in kafka.records("a"):
+            assert int(began_s * 1_000) <= one.timestamp <= time.time() * 1_000
 
 
-@pytest.mark.parametrize("size", [10, BATCH_BYTES // 3, 2 * BATCH_BYTES])
+@pytest.mark.parametrize(
+    ("part", "size", "batches"),
+    [
+        ("value", 10, [5 * TAKEN_AT_ONCE]),
+        *((part, BATCH_BYTES // 3, [2] * 10) for part in ("key", "value", "header")),
+        ("value", 2 * BATCH_BYTES, [1] * 20),
+    ],
+)
 @virtual_time
-async def test_a_large_write_is_split_into_batches_in_order(size: int) -> None:
+async def test_a_large_write_is_split_into_batches_in_order(part: str, size: int, batches: list[int]) -> None:
     """Records larger than a batch have one of their own; other tasks run while many are encoded."""
-    count = 5 * TAKEN_AT_ONCE if size == 10 else 20
-    encoded = 0
+    large, encoded = b"x" * size, 0
 
     def records() -> Iterator[Record]:
         nonlocal encoded
-        for encoded in range(1, count + 1):
-            yield b"k", b"%d" % encoded + b"x" * size, []
+        for encoded in range(1, sum(batches) + 1):
+            value = b"%d" % encoded
+            yield (
+                large if part == "key" else b"k",
+                value + large if part == "value" else value,
+                [("h", large)] if part == "header" else [],
+            )
 
     async with writing() as (kafka, cluster):
         writer = await opened(cluster)
         await writer.add([A])
+        began_s = asyncio.get_running_loop().time()
         task = asyncio.create_task(writer.write(A, records()))
         at_turn = [0]
         for _ in range(20):  # turns of the loop, before time passes
             await asyncio.sleep(0)
             at_turn.append(encoded)
         offsets = await task
+        took_s = asyncio.get_running_loop().time() - began_s
         await writer.commit_offset(GroupOffset(group=GROUP, partition=A, offset=0, metadata=""))
         await writer.end(is_commit=True)
 
-        assert offsets == list(range(count))
+        assert offsets == list(range(sum(batches)))
         assert kafka.values("a") == [value for _, value, _ in records()]
+        counts = [batch.last - batch.base + 1 for batch in kafka.partitions[A].batches]
+        assert counts == [*batches, 1]  # the last one is the marker
         assert max(after - before for before, after in itertools.pairwise(at_turn)) <= TAKEN_AT_ONCE
+        assert took_s < 0.5
