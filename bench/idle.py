@@ -95,7 +95,7 @@ async def _read(
             fetcher.read(names.fragments(n), 0, 0)
         if not with_session:
             for _, poll in fetcher._lanes.values():
-                poll._session = Sessionless()
+                poll._session = Sessionless(is_committed=False)
         await asyncio.sleep(SETTLE_S / 2)
         own_s, brokers_s, began_s = time.process_time(), cpu_s(broker), time.monotonic()
         before = sum(map(_bytes_of, connections))

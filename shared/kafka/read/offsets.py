@@ -75,9 +75,7 @@ async def list_known_offsets(
     return found
 
 
-async def _ask_offsets(
-    cluster: Cluster, node: int, questions: Questions, *, is_committed: bool
-) -> Answers:
+async def _ask_offsets(cluster: Cluster, node: int, questions: Questions, *, is_committed: bool) -> Answers:
     answer = await cluster.request(node, "ask", OffsetRequest(-1, int(is_committed), questions))
     return (
         ((topic, number), error, offset) for topic, rows in answer.topics for number, error, _, offset in rows

@@ -10,7 +10,7 @@ import pytest
 from aiokafka.protocol.admin import CreateTopicsRequest, DeleteTopicsRequest
 
 from shared.errors import BatonError, InvalidInput, KafkaDenied, KafkaUnavailable
-from shared.kafka.catalog import (
+from shared.kafka.admin.catalog import (
     Replicas,
     Setting,
     TopicSpec,
@@ -25,7 +25,7 @@ from shared.kafka.catalog import (
     read_replicas,
     read_settings,
 )
-from shared.kafka.cluster import Cluster
+from shared.kafka.connect.cluster import Cluster
 from tests.fakes.kafka_admin import AdministeredKafka
 from tests.fakes.virtual_time import virtual_time
 

@@ -11,9 +11,9 @@ from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 
 from shared.errors import KafkaDenied, KafkaUnavailable
-from shared.kafka.cluster import REQUEST_TIMEOUT_S, Cluster
-from shared.kafka.groups import Committed, KafkaGroup
-from shared.kafka.wire.groups import OffsetDeleteRequest
+from shared.kafka.admin.committed import Committed, KafkaGroup
+from shared.kafka.connect.cluster import REQUEST_TIMEOUT_S, Cluster
+from shared.kafka.wire.offset_delete import OffsetDeleteRequest
 from shared.kafka.wire.transactions import FindCoordinators
 from tests.fakes.kafka_admin import AdministeredKafka
 from tests.fakes.virtual_time import virtual_time

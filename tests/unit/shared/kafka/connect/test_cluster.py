@@ -8,13 +8,13 @@ from typing import Any, get_args
 import pytest
 
 from shared.errors import KafkaDenied, KafkaUnavailable
-from shared.kafka.cluster import NEXT_BROKER_S, Cluster, Lane
-from shared.kafka.fetcher import Fetcher
-from shared.kafka.groups import KafkaGroup
-from shared.kafka.offsets import LATEST, list_offsets
-from shared.kafka.ranges import read_range
-from shared.kafka.sender import Sender
-from shared.kafka.transactional import TransactionalWriter
+from shared.kafka.admin.committed import KafkaGroup
+from shared.kafka.connect.cluster import NEXT_BROKER_S, Cluster, Lane
+from shared.kafka.read.fetcher import Fetcher
+from shared.kafka.read.offsets import LATEST, list_offsets
+from shared.kafka.read.ranges import read_range
+from shared.kafka.send.sender import Sender
+from shared.kafka.send.transactional import TransactionalWriter
 from shared.kafka.wire.metadata import Leader, MetadataRequest
 from shared.kafka.wire.produce import ProduceRequest
 from shared.kafka.wire.transactions import InitProducerId

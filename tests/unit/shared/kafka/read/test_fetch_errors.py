@@ -10,10 +10,10 @@ import pytest
 from aiokafka.record.util import calc_crc32c
 
 from shared.errors import KafkaUnavailable
+from shared.kafka.connect.cluster import MOVED
+from shared.kafka.connect.refusals import reason_of
 from shared.kafka.read import batches, fetch_lane, reading
-from shared.kafka.batches import Scan
-from shared.kafka.cluster import MOVED
-from shared.kafka.refusals import reason_of
+from shared.kafka.read.batches import Scan
 from tests.fakes.kafka import FakeKafka
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.shared.kafka.read.fetching import MOST, fill, numbered, reading_from, values

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import Cluster
-from shared.kafka.fetcher import Fetcher
-from shared.kafka.ranges import PATIENCE_S, read_range
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.fetcher import Fetcher
+from shared.kafka.read.ranges import PATIENCE_S, read_range
 from tests.fakes.kafka import FakeKafka
 from tests.fakes.virtual_time import virtual_time
 from tests.waiting import DEADLINE_S
@@ -51,7 +51,7 @@ async def test_a_range_has_only_committed_records() -> None:
 async def test_a_fetcher_reads_committed_records_or_all(how: dict[str, bool], expected: list[bytes]) -> None:
     """Over both of its connections, and each record as soon as it may be read."""
     async with Cluster("fake:1", with_transactions().connect) as cluster:
-        fetcher = Fetcher(cluster, **how)  # type: ignore[arg-type]
+        fetcher = Fetcher(cluster, **how)
         reading, found, at_once = fetcher.read("t", 0, 0), list[bytes](), 0
         async with asyncio.timeout(DEADLINE_S):
             while len(found) < len(expected):

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from shared.errors import KafkaUnavailable
-from shared.kafka import reading
-from shared.kafka.reading import CALM_S, MOST_FETCH_BYTES, Reading
+from shared.kafka.read import reading
+from shared.kafka.read.reading import CALM_S, MOST_FETCH_BYTES, Reading
 from shared.kafka.wire.fetch import NO_EPOCH, FetchedPartition, Place, Wish
 from shared.kafka.wire.metadata import Leader
 from tests.fakes.kafka_log import FakePartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.kafka.fetch_session import MAX_EPOCH, FetchSession
+from shared.kafka.read.fetch_session import MAX_EPOCH, FetchSession
 from shared.kafka.wire.fetch import Place, Wish
 from tests.effort import effort
 
