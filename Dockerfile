@@ -1,6 +1,7 @@
-# Three images from one file: `service` (producer and consumer, Python alone), `cli` (the command line) and
-# `control` (with Java, Spark and Spark's jars). All install only the versions in requirements.lock, and pip checks
-# every file's hash. Defaults that `baton.env` may change are set here, because docker-compose.yml would override it.
+# Three images from one file: `service` (producer, consumer and queue; Python alone), `cli` (the command line) and
+# `control` (with Java, Spark and Spark's jars). Each installs its role's lock, whose versions are those that the tests ran
+# with, and pip checks every file's hash. Defaults that `baton.env` may change are set here, because docker-compose.yml
+# would override it.
 
 FROM python:3.11-slim-bookworm AS base
 ENV PATH=/opt/baton/bin:$PATH \
@@ -13,22 +14,23 @@ WORKDIR /app
 # the folders belong to the user, so new volumes mounted there do too
 RUN useradd --uid 1000 --create-home baton && install -d -o baton -g baton /data /state
 
-# install the whole lock, as the tests ran with it, then remove what only developers need, and what only
-# `baton sql` needs, which reads the lake's files itself
 FROM base AS packages
 RUN python -m venv /opt/baton
-COPY requirements.lock ./
-RUN pip install --require-hashes -r requirements.lock \
-    && pip uninstall --yes check-jsonschema cyclonedx-python-lib hypothesis mypy pytest pytest-asyncio ruff schemathesis selenium \
-       importlib-resources kubernetes-validate \
-       duckdb matplotlib contourpy cycler fonttools kiwisolver pillow pyparsing
 
-# without Spark, which is most of the size
-FROM packages AS light
-RUN pip uninstall --yes arro3-core deltalake deprecated pandas py4j pyarrow pyspark wrapt
+FROM packages AS service-packages
+COPY locks/service.lock ./
+RUN pip install --require-hashes -r service.lock
+
+FROM packages AS cli-packages
+COPY locks/cli.lock ./
+RUN pip install --require-hashes -r cli.lock
+
+FROM packages AS control-packages
+COPY locks/control.lock ./
+RUN pip install --require-hashes -r control.lock
 
 FROM base AS service
-COPY --from=light /opt/baton /opt/baton
+COPY --from=service-packages /opt/baton /opt/baton
 COPY shared shared
 COPY services services
 COPY agent agent
@@ -36,7 +38,7 @@ USER baton
 CMD ["python", "-P", "-m", "services.producer"]
 
 FROM base AS cli
-COPY --from=light /opt/baton /opt/baton
+COPY --from=cli-packages /opt/baton /opt/baton
 COPY shared shared
 COPY services services
 COPY cli cli
@@ -51,13 +53,15 @@ FROM base AS java
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps \
     && rm -rf /var/lib/apt/lists/*
-COPY --from=packages /opt/baton /opt/baton
+COPY --from=control-packages /opt/baton /opt/baton
 
 FROM java AS jars
+COPY locks/cli.lock ./
+RUN pip install --require-hashes -r cli.lock
 COPY shared shared
 COPY cli cli
 # those for a lake on an object store, too, which are small
-RUN BATON_CACHE=/cache python -c "from cli.stack.jars import fetch_jars; [fetch_jars(use) for use in ('spark', 's3')]"
+RUN BATON_CACHE=/cache python -c "from cli.stack.jars.downloads import fetch_jars; [fetch_jars(use) for use in ('spark', 's3')]"
 
 FROM java AS control
 COPY --from=jars /cache/jars /opt/cache/jars

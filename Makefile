@@ -6,6 +6,8 @@ STACK_HOME ?= .baton
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 INSTALLED := $(VENV)/.installed
+COMPILE := pip-compile --quiet --generate-hashes --strip-extras --no-annotate --no-header --no-emit-index-url \
+  --no-emit-find-links --no-emit-trusted-host
 # more workers than two cores, because tests on real servers wait half of their time
 WORKERS ?= 3
 PARALLEL := -n $(WORKERS) --no-loadscope-reorder --durations=25
@@ -60,7 +62,7 @@ bench-spark: $(INSTALLED) ## Measure the Spark jobs and the tables at full size;
 	@$(BIN)/python -m bench.spark_audit 1000000 10000000
 	@$(BIN)/python -m bench.spark_tables 10000000
 
-bench-grid: $(INSTALLED) ## Measure the grid against plain aiokafka, and draw its curves in docs/grid (ARGS=--quick)
+bench-grid: $(INSTALLED) ## Measure the grid against plain aiokafka, and renew its tables (ARGS=--quick)
 	@$(BIN)/python -m bench.grid $(ARGS)
 
 chaos: $(INSTALLED) ## Inject faults for half an hour under load, then check the sessions; SEED= repeats, FROM=commit names what to update from
@@ -116,14 +118,16 @@ sbom: $(INSTALLED) ## Write the bill of materials (CycloneDX) to build/baton.cdx
 clean: ## Remove the virtual environment and tool caches; keep the stack's data
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-lock: ## Renew requirements.lock from pyproject.toml
+lock: ## Renew the locks of all roles from pyproject.toml; a role has the versions that the tests ran with
 	@$(PYTHON) -m venv build/lock
 	@build/lock/bin/python -m pip --disable-pip-version-check --quiet install pip-tools
-	@build/lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras --extra dev --no-annotate \
-	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header \
-	  --output-file requirements.lock pyproject.toml
+	@build/lock/bin/$(COMPILE) --upgrade --all-extras --output-file locks/dev.lock pyproject.toml
+	@for role in service control cli; do \
+	  build/lock/bin/$(COMPILE) --constraint locks/dev.lock $$([ $$role = service ] || echo --extra $$role) \
+	    --output-file locks/$$role.lock pyproject.toml || exit; \
+	done
 
-$(INSTALLED): requirements.lock pyproject.toml cli/jars.lock
+$(INSTALLED): locks/dev.lock pyproject.toml cli/jars.lock
 	@command -v $(PYTHON) > /dev/null \
 	  || { echo "Baton needs Python 3.11 or newer, but $(PYTHON) is missing: install it, or set PYTHON=" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -135,7 +139,7 @@ $(INSTALLED): requirements.lock pyproject.toml cli/jars.lock
 	  || { echo "Baton needs Java 17 or newer, but finds none on the PATH or in JAVA_HOME" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 	@echo "installing the locked versions into $(VENV) (PySpark alone is 450 MB) …"
-	@$(PIP) install --require-hashes -r requirements.lock
+	@$(PIP) install --require-hashes -r locks/dev.lock
 	@$(PIP) install --no-deps --editable .
 	@$(BIN)/baton jars
 	@touch $@

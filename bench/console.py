@@ -28,7 +28,7 @@ from bench.__main__ import table
 from bench.idle import cpu_s
 from bench.machine import machine
 from bench.report import Row
-from services.control.http.console.pages import PACKED
+from services.control.http.console.rendering import PACKED
 from tests.servers import free_port
 
 STREAMS, MEMBERS, CHANGES_PER_S = 1_000, 50, 200

@@ -18,7 +18,7 @@ import httpx
 
 from bench.group import DEADLINE_S, LOOK_S, follow_events, now_ms, running_streams, set_pins, start_steady
 from bench.report import Row
-from cli.stack.local import LocalStack
+from cli.stack.local.stack import LocalStack
 from cli.stack.options import StackOptions
 from shared.model.events import Event
 from shared.model.names import Names

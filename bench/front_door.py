@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from bench.idle import cpu_s
 from bench.report import Row
 from bench.tutorial_http import TOPIC
-from cli.stack.leash import on_leash
-from shared.kafka.catalog import TopicSpec
-from shared.kafka.topics import ensure_topics, fragments_topics
+from cli.stack.processes.leash import on_leash
+from shared.kafka.admin.catalog import TopicSpec
+from shared.kafka.admin.topics import ensure_topics, fragments_topics
 from shared.model.names import Names
 from tests.servers import KafkaServer, ZooKeeperServer, free_port, temporary_home
 

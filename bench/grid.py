@@ -1,8 +1,8 @@
 """The grid of the work that this system comes from, against plain aiokafka: `make bench-grid`.
 
 `python -m bench.grid` measures every point (`bench/curves/plan.py`), each side in processes of its own, in
-turns. It stores the values in `docs/grid/`, draws a picture of each curve beside them, and renews the table
-in `docs/performance.md`. `--quick` measures only the ends of each curve; `--draw` draws what is stored.
+turns. It stores the values in `docs/grid/`, and renews the tables in `docs/performance.md`. `--quick`
+measures only the ends of each curve; `--tables` measures nothing and renews the tables.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from rich.progress import track
 
 from bench.curves.clients import DELIVER_S, KEY
 from bench.curves.crew import Crew
+from bench.curves.page import renew
 from bench.curves.plan import BROKERS, SIDES, STEADY_RATE, TOPICS, Point, Side, order_of, plan
 from bench.curves.results import Measured, Results, Sample, read_results, write_results
 from bench.curves.work import VALUE, Job, Tally
 from bench.machine import machine
 from shared.errors import KafkaUnavailable
-from shared.kafka.catalog import TopicSpec
-from shared.kafka.cluster import Cluster
-from shared.kafka.delivery import Record
-from shared.kafka.offsets import LATEST, list_offsets
-from shared.kafka.sender import Sender
-from shared.kafka.topics import ensure_topics
+from shared.kafka.admin.catalog import TopicSpec
+from shared.kafka.admin.topics import ensure_topics
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.offsets import LATEST, list_offsets
+from shared.kafka.record import Record
+from shared.kafka.send.sender import Sender
 from tests.kafka_cluster import KafkaCluster
 from tests.servers import KafkaServer, temporary_home
 
@@ -219,13 +220,13 @@ def main(arguments: list[str]) -> int:
     """Runs the command line; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench.grid", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="only the ends of each curve")
-    parser.add_argument("--draw", action="store_true", help="measure nothing, draw what is stored")
+    parser.add_argument("--tables", action="store_true", help="measure nothing, renew the tables")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of each side at each point")
     parser.add_argument("--brokers", type=int, nargs="+", choices=BROKERS, default=BROKERS)
     parser.add_argument("--topics", type=int, nargs="+", choices=TOPICS, default=TOPICS)
     options = parser.parse_args(arguments)
     console = Console()
-    if not options.draw:
+    if not options.tables:
         points = plan(options.brokers, options.topics, quick=options.quick)
         form = "the whole grid" if points == plan(quick=False) else "a part of the grid"
         about = _about(f"{form}, rounds: {options.rounds}")
@@ -241,14 +242,9 @@ def main(arguments: list[str]) -> int:
 
 
 def publish(results: Results, console: Console) -> None:
-    """Draws the pictures and renews the page."""
-    # not above, because each process of a crew imports this file: it would take a second more to start
-    from bench.curves.page import renew
-    from bench.curves.pictures import draw_all
-
-    pictures = draw_all(results, FOLDER)
+    """Renews the page."""
     PAGE.write_text(renew(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
-    for path in [RESULTS, *pictures, PAGE]:
+    for path in (RESULTS, PAGE):
         console.print(os.path.relpath(path))
 
 

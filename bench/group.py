@@ -22,10 +22,10 @@ import msgspec
 from aiokafka import AIOKafkaConsumer
 
 from bench.trace import Line, read_trace
-from cli.stack.leash import on_leash
-from shared.kafka.cluster import Cluster
-from shared.kafka.offsets import LATEST, list_offsets
-from shared.kafka.topics import checkpoints_topic, ensure_topics, events_topic, sessions_topic
+from cli.stack.processes.leash import on_leash
+from shared.kafka.admin.topics import checkpoints_topic, ensure_topics, events_topic, sessions_topic
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.offsets import LATEST, list_offsets
 from shared.model.events import Event, parse_event
 from shared.model.names import DEFAULT_GROUP, Names
 from shared.zookeeper.connection import ZooKeeper

@@ -17,8 +17,8 @@ from typing import Any
 
 from bench.report import Row
 from bench.sessionize import FRAGMENTS, NAMES, STREAMS, fill, read_all
-from shared.kafka.cluster import Cluster
-from shared.kafka.offsets import LATEST, list_offsets
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.offsets import LATEST, list_offsets
 from shared.model.start import GroupStart
 
 ROUNDS = 5

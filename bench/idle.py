@@ -16,12 +16,12 @@ from typing import Any
 
 from bench import members
 from bench.report import Row
-from shared.kafka.access import access_of
-from shared.kafka.cluster import Cluster
-from shared.kafka.connection import Connection
-from shared.kafka.fetch_session import FetchSession
-from shared.kafka.fetcher import Fetcher
-from shared.kafka.security import Gate
+from shared.kafka.connect.access import access_of
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.connect.connection import Connection
+from shared.kafka.connect.security import Gate
+from shared.kafka.read.fetch_session import FetchSession
+from shared.kafka.read.fetcher import Fetcher
 from shared.kafka.wire.fetch import FetchRequest
 from shared.model.names import Names
 
@@ -95,7 +95,7 @@ async def _read(
             fetcher.read(names.fragments(n), 0, 0)
         if not with_session:
             for _, poll in fetcher._lanes.values():
-                poll._session = Sessionless()
+                poll._session = Sessionless(is_committed=False)
         await asyncio.sleep(SETTLE_S / 2)
         own_s, brokers_s, began_s = time.process_time(), cpu_s(broker), time.monotonic()
         before = sum(map(_bytes_of, connections))

@@ -20,9 +20,9 @@ from aiokafka import AIOKafkaProducer
 
 from bench.report import Row
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import Cluster
-from shared.kafka.offsets import LATEST, list_offsets
-from shared.kafka.topics import checkpoints_topic, ensure_topics, sessions_topic
+from shared.kafka.admin.topics import checkpoints_topic, ensure_topics, sessions_topic
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.offsets import LATEST, list_offsets
 from shared.model.names import Names
 from shared.zookeeper.connection import ZooKeeper
 from shared.zookeeper.stream_table import ensure_table

@@ -26,9 +26,9 @@ from bench.idle import cpu_s
 from bench.members import memory_mb
 from bench.queue_load import QUEUE
 from bench.report import Row
-from cli.stack.leash import on_leash
-from shared.kafka.catalog import TopicSpec
-from shared.kafka.topics import ensure_topics
+from cli.stack.processes.leash import on_leash
+from shared.kafka.admin.catalog import TopicSpec
+from shared.kafka.admin.topics import ensure_topics
 from tests.servers import KafkaServer, free_port, temporary_home
 
 ROUNDS = 5

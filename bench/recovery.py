@@ -18,7 +18,7 @@ from services.consumer.adapters.kafka.log import KafkaStreamLog
 from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.worker import StreamWorker
-from shared.kafka.topics import checkpoints_topic, ensure_topics, fragments_topics, sessions_topic
+from shared.kafka.admin.topics import checkpoints_topic, ensure_topics, fragments_topics, sessions_topic
 from shared.model.group import GroupSettings
 from shared.model.names import Names
 

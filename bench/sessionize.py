@@ -37,7 +37,7 @@ async def fill(kafka: str) -> None:
     """Writes the backlog: cohorts of `OPEN` sessions whose fragments come in turns."""
     from aiokafka import AIOKafkaProducer
 
-    from shared.kafka.topics import ensure_topics, fragments_topics, sessions_topic
+    from shared.kafka.admin.topics import ensure_topics, fragments_topics, sessions_topic
 
     await ensure_topics(
         kafka,
@@ -115,7 +115,7 @@ async def read_all(kafka: str, group: str, chain: Sequence[GroupStart] = ()) -> 
     from services.consumer.core.commits.turn import StreamLimits
     from services.consumer.stream.context import Claimed, GroupContext
     from services.consumer.stream.worker import StreamWorker
-    from shared.kafka.topics import checkpoints_topic, ensure_topics, sessions_topic
+    from shared.kafka.admin.topics import checkpoints_topic, ensure_topics, sessions_topic
     from shared.model.group import GroupSettings
 
     await ensure_topics(

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from services.control.core.observed import (
+from services.control.core.report.observed import (
     Answers,
     Cluster,
     Group,
@@ -16,7 +16,7 @@ from services.control.core.observed import (
     Rates,
     StreamStatus,
 )
-from services.control.live.feed import EventFeed
+from services.control.live.feed.feed import EventFeed
 from shared.model.balance import plan
 from shared.model.cluster import ClaimNode, MemberNode, PauseNode, ProducerNode, StreamNode, View
 from shared.model.events import Event, encode_event

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.simulated_cluster import REFRESH_S, SimulatedCluster
-from services.control.live.cluster_view import ClusterView
-from services.control.live.feed import EventFeed
+from services.control.live.feed.feed import EventFeed
+from services.control.live.view.cluster_view import ClusterView
 from services.control.ports import MemberSource
 from shared.model.names import Names
 from tests.unit.control.sources import InMemoryProducers
@@ -49,19 +49,19 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
     from bench.simulated_lookup import SimulatedOwners, SimulatedRecords, write_lake
     from bench.simulated_members import polled
     from bench.simulated_runs import SimulatedRunner
-    from services.control.adapters.http_members import HttpMembers
-    from services.control.adapters.kept_connections import KeptConnections
-    from services.control.adapters.zookeeper_operations import ZooKeeperOperations
-    from services.control.core.schedules import Schedule
-    from services.control.http.console.routes import wall_ms
-    from services.control.live.actions import Actions
-    from services.control.live.effects import Effects
+    from services.control.adapters.processes.kept_connections import KeptConnections
+    from services.control.adapters.processes.statuses import HttpMembers
+    from services.control.adapters.znodes.operations import ZooKeeperOperations
+    from services.control.core.runs.schedules import Schedule
+    from services.control.http.console.pages.routes import wall_ms
+    from services.control.live.acts.actions import Actions
+    from services.control.live.acts.effects import Effects
+    from services.control.live.acts.operations import Operations
     from services.control.live.garbage import keep_collections_short
-    from services.control.live.history import History
-    from services.control.live.operations import Operations
-    from services.control.live.problems import Problems
+    from services.control.live.view.history import History
+    from services.control.live.view.problems import Problems
     from tests.fakes.coordinator import InMemoryZooKeeper, ZnodeStore
-    from tests.unit.control.test_app import app_on
+    from tests.unit.control.http.test_app import app_on
 
     feed = EventFeed()
     world = SimulatedCluster(streams, members, changes_per_s, feed)

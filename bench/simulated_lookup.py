@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from services.control.core.lookup import RecordPage, record_row
+from services.control.core.found import RecordPage, record_row
 from shared.model.names import Names
 from shared.model.open_sessions import SHOWN, HeldKey, HeldStream, OpenSessionRow, Unreadable
 from shared.model.routing import initial_table

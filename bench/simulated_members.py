@@ -15,8 +15,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from services.control.adapters.http_members import HttpMembers
-from services.control.core.observed import Answers
+from services.control.adapters.processes.statuses import HttpMembers
+from services.control.core.report.observed import Answers
 from shared.model.cluster import MemberNode
 
 HEADER: Final = 4

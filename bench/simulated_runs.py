@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from services.control.core.runs import LogPart, Progress, Run, RunError, Submission
-from services.control.http.console.routes import wall_ms
+from services.control.core.runs.run import LogPart, Progress, Run, RunError, Submission
+from services.control.http.console.pages.routes import wall_ms
 from shared.model.names import DEFAULT_GROUP
-from tests.unit.control.test_app import InMemoryRunner
+from tests.unit.control.http.test_app import InMemoryRunner
 
 MINUTE_MS = 60_000
 HOURS = 24

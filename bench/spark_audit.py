@@ -52,7 +52,7 @@ async def fill(kafka: str, fragments: int) -> None:
 
     from services.consumer.core.commits.delivery import delivered
     from services.consumer.core.sessions.assembly import Assembler
-    from shared.kafka.topics import MAX_RECORD_BYTES, ensure_topics, fragments_topics, sessions_topic
+    from shared.kafka.admin.topics import MAX_RECORD_BYTES, ensure_topics, fragments_topics, sessions_topic
     from shared.model.group import GroupSettings
     from tests.reference import Rec
 
@@ -143,8 +143,8 @@ def _plain(spark: Any, kafka: str, fragments: int, folder: Path) -> None:
 
 
 def _child(which: str, kafka: str, fragments: int, folder: Path) -> None:
-    from cli.stack.lock import jar_folder
-    from services.control.spark.spark_session import start_spark
+    from cli.stack.jars.lock import jar_folder
+    from services.control.spark.session.spark_session import start_spark
 
     spark = start_spark(name="bench", master="local[2]", jars=str(jar_folder("spark")), work=folder / "work")
     job = {"audit": _audit, "plain": _plain}[which]

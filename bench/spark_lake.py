@@ -18,7 +18,7 @@ from rich.console import Console
 
 from bench.machine import machine
 from bench.report import Row, growth_row
-from shared.kafka.topics import ensure_topics, sessions_topic
+from shared.kafka.admin.topics import ensure_topics, sessions_topic
 from shared.model.names import Names
 from tests.lake import record_of
 from tests.servers import KafkaServer, temporary_home
@@ -64,7 +64,7 @@ def _record(stream: int, number: int, opened_at: int) -> tuple[bytes, bytes]:
 
 def run(kafka: str, home: Path, sessions: int = SESSIONS, batch: int = BATCH) -> list[Row]:
     """The rows of both figures. Raises what Kafka and Spark raise."""
-    from services.control.spark.spark_session import start_spark
+    from services.control.spark.session.spark_session import start_spark
     from tests.spark import Pipeline
 
     whole, small = Names("bench-lake"), Names("bench-lake-warm")

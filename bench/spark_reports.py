@@ -144,10 +144,10 @@ def plain(spark: SparkSession, source: str, target: str) -> None:
 
 def run(home: Path, sessions: int = SESSIONS, batch: int = BATCH) -> list[Row]:
     """The rows of both figures. Raises what Spark raises."""
-    from cli.stack.lock import jar_folder
+    from cli.stack.jars.lock import jar_folder
     from services.control.spark.reports.job import reports
-    from services.control.spark.request import RunRequest
-    from services.control.spark.spark_session import start_spark
+    from services.control.spark.run.request import RunRequest
+    from services.control.spark.session.spark_session import start_spark
     from shared.model.group import GroupSettings
 
     jars = str(jar_folder("spark"))

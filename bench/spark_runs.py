@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 
 from bench.report import Row
-from services.control.core.runs import Run
+from services.control.core.runs.run import Run
 from tests.spark import BEGAN_MS, Pipeline, closed_log
 from tests.spark_control import Control
 

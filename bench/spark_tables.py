@@ -1,4 +1,4 @@
-"""`GET /tables/sessions` with a filter on the key, over sessions in files that are clustered by key.
+"""Looks up the finished sessions of a key and of a day, in files that are clustered by key.
 
 `python -m bench.spark_tables 10000000` chooses the number of sessions. deltalake writes the table, in one
 partition per day with one file each, as the job `maintain` leaves them. The baseline reads the same rows with
@@ -16,19 +16,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, WriterProperties, write_deltalake
-from fastapi import FastAPI
 from rich.console import Console
 
 from bench.machine import machine
 from bench.report import Row
-from services.control.http.api.tables import tables_routes
 from services.control.tables.lake import Lake
 from services.control.tables.reader import TableReader
+from services.control.tables.sessions import LakeSessions
 from tests.tables import SESSIONS
 
 SESSIONS_OF_A_KEY_AND_DAY = 2
@@ -87,35 +85,29 @@ def write(lake: Path, sessions: int) -> str:
 
 
 async def measure(lake: Path, key: str) -> tuple[dict[str, list[float]], int]:
-    """Seconds of each round by kind of request, and the rows of the key."""
-    app = FastAPI()
+    """Seconds of each round by kind of look-up, and the rows of the key."""
     reader = TableReader(Lake(str(lake), ""))
-    app.include_router(tables_routes(reader, list, str))
-    found: dict[str, list[float]] = {
-        "key": [],
-        "no such key": [],
-        "first page": [],
-        "list": [],
-        "pyarrow": [],
+    sessions = LakeSessions(reader)
+    sought = {
+        "key": {"group": "default", "key": key},
+        "no such key": {"group": "default", "key": f"{key}x"},
+        "day": {"group": "default", "day": START.isoformat()},
     }
-    requests = {
-        "key": f"/tables/sessions?key={key}",
-        "no such key": f"/tables/sessions?key={key}x",
-        "first page": "/tables/sessions?limit=1000",
-        "list": "/tables",
-    }
+    found: dict[str, list[float]] = {kind: [] for kind in (*sought, "list", "pyarrow")}
     rows = 0
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control") as http:
-        for _ in range(ROUNDS):
-            for kind, path in requests.items():
-                began_s = time.perf_counter()
-                answer = (await http.get(path)).raise_for_status().json()
-                found[kind].append(time.perf_counter() - began_s)
-                rows = len(answer["rows"]) if kind == "key" else rows
+    for _ in range(ROUNDS):
+        for kind, values in sought.items():
+            began_s = time.perf_counter()
+            page, _following = await sessions.newest(values, limit=100, with_data=True)
+            found[kind].append(time.perf_counter() - began_s)
+            rows = len(page) if kind == "key" else rows
         began_s = time.perf_counter()
-        dataset = DeltaTable(lake / "sessions").to_pyarrow_dataset()
-        same = dataset.to_table(filter=pc.field("key") == key).num_rows
-        found["pyarrow"].append(time.perf_counter() - began_s)
+        await reader.tables()
+        found["list"].append(time.perf_counter() - began_s)
+    began_s = time.perf_counter()
+    dataset = DeltaTable(lake / "sessions").to_pyarrow_dataset()
+    same = dataset.to_table(filter=pc.field("key") == key).num_rows
+    found["pyarrow"].append(time.perf_counter() - began_s)
     reader.close()
     assert rows == same == DAYS * SESSIONS_OF_A_KEY_AND_DAY, (rows, same)
     return found, rows
@@ -130,8 +122,8 @@ def run(sessions: int = 1_000_000) -> list[Row]:
     names = {
         "key": f"a key's {rows} sessions of {sessions:,} ({size:,} MB), against pyarrow's dataset",
         "no such key": "a key without sessions",
-        "first page": "the first 1,000 sessions",
-        "list": "GET /tables",
+        "day": "the newest 100 sessions of a day",
+        "list": "the list of the tables",
     }
     return [
         Row(

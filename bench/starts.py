@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 
 from bench.report import Row
-from cli.stack.class_archives import ensure_archive
-from cli.stack.lock import jar_folder
-from services.control.spark import spark_session
+from cli.stack.jars.lock import jar_folder
+from cli.stack.servers.class_archives import ensure_archive
 from services.control.spark.rehearsal import rehearse
+from services.control.spark.session import spark_session
 from shared.class_archive import PROGRAMS, from_archive
 from tests.servers import KafkaServer
 

@@ -1,6 +1,6 @@
 """The longest turn of the event loop, in CPU time with garbage collections, while much closes or moves.
 
-One process, without servers: the real worker over the log in memory, 400,000 sessions of one fragment, 138 MB
+One process, without servers: the real worker over the log in memory, 100,000 sessions of one fragment, 35 MB
 in all. Run it with `python -m bench turns`.
 """
 
@@ -29,25 +29,25 @@ from services.consumer.member.garbage import free_discarded, keep_collections_sh
 from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.slices import in_slices
 from services.consumer.stream.worker import StreamWorker
-from shared.kafka.transactional import TAKEN_AT_ONCE
+from shared.kafka.send.transactional import TAKEN_AT_ONCE
 from shared.model.group import GroupSettings
 from tests.fakes.log import InMemoryLog, InMemorySink, InMemoryStreamLog
 
-SESSIONS = 400_000
+SESSIONS = 100_000
 SIZE = 345
 ROUNDS = 3
 SETTINGS = GroupSettings(repeat_ms=0)
 SHOWN = (
-    ("open", "400,000 fragments are folded"),
-    ("load", "400,000 parked sessions are loaded"),
-    ("copy", "138 MB in 400,000 sessions are copied"),
+    ("open", "100,000 fragments are folded"),
+    ("load", "100,000 parked sessions are loaded"),
+    ("copy", "35 MB in 100,000 sessions are copied"),
     ("receive", "that copy is received"),
     ("delta", "a delta of that copy is taken"),
     ("complete", "the delta completes the copy"),
     ("whole", "a whole bundle is taken for a recipient that asks"),
     ("fetched", "that bundle is opened"),
-    ("dropped", "that stream of 400,000 sessions is dropped"),
-    ("marker", "a marker closes 400,000 sessions, committed in parts"),
+    ("dropped", "that stream of 100,000 sessions is dropped"),
+    ("marker", "a marker closes 100,000 sessions, committed in parts"),
 )
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench.idle import cpu_s
 from bench.report import Row
-from cli.stack.local import LocalStack
+from cli.stack.local.stack import LocalStack
 from cli.stack.options import StackOptions
 from tests.servers import free_port_offset
 

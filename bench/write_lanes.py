@@ -15,10 +15,10 @@ import time
 
 from bench.report import Row
 from shared.errors import KafkaUnavailable
-from shared.kafka.catalog import TopicSpec
-from shared.kafka.cluster import Cluster
-from shared.kafka.topics import ensure_topics
-from shared.kafka.transactional import GroupOffset, TransactionalWriter
+from shared.kafka.admin.catalog import TopicSpec
+from shared.kafka.admin.topics import ensure_topics
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.send.transactional import GroupOffset, TransactionalWriter
 from tests.kafka_cluster import kafka_cluster
 
 STREAMS = 288

@@ -37,13 +37,15 @@ class LazyCommand(NamedTuple):
 
 
 COMMANDS = {
-    "up": LazyCommand("cli.stack.up_command:up", "Start the local stack and keep it running."),
-    "down": LazyCommand("cli.stack.down_command:down", "Stop the local stack."),
+    "up": LazyCommand("cli.stack.commands.up:up", "Start the local stack and keep it running."),
+    "down": LazyCommand("cli.stack.commands.down:down", "Stop the local stack."),
     "demo": LazyCommand("cli.demo.command:demo", "Run the whole pipeline on a log and prove the result."),
     "import": LazyCommand("cli.importing.command:import_command", "Send a log file as fragments over HTTP."),
     "rejected": LazyCommand("cli.rejects.command:rejected", "List rejected fragments, or send them again."),
-    "find": LazyCommand("cli.commands.lookup:find", "Find a key: its stream, owner and sessions."),
-    "session": LazyCommand("cli.commands.lookup:session", "Show a finished session with its fragments."),
+    "find": LazyCommand(
+        "cli.commands.find:find", "Find a key's stream, owner and sessions, or a day's sessions."
+    ),
+    "session": LazyCommand("cli.commands.find:session", "Show a finished session with its fragments."),
     "sessions": LazyCommand("cli.commands.sessions:sessions", "Show delivered sessions, or follow new ones."),
     "generate": LazyCommand("cli.visits.command:generate_command", "Generate a log of web visits."),
     "top": LazyCommand("cli.commands.top:top", "Watch a group live: its members, its lag, its rates."),
@@ -73,9 +75,8 @@ COMMANDS = {
     "runs": LazyCommand("cli.commands.runs:runs", "List the runs of Spark jobs, or look at one."),
     "schedules": LazyCommand("cli.commands.jobs:schedules", "List the schedules of Spark jobs."),
     "cancel": LazyCommand("cli.commands.jobs:cancel", "Cancel a run."),
-    "table": LazyCommand("cli.commands.table:table", "List the tables of the lake, or print rows of one."),
     "sql": LazyCommand("cli.commands.sql:sql", "Query the tables of the lake with SQL."),
-    "spark": LazyCommand("cli.stack.spark_command:spark_group", "Prepare a Spark cluster for the jobs."),
+    "spark": LazyCommand("cli.stack.commands.spark:spark_group", "Prepare a Spark cluster for the jobs."),
     "kafka": LazyCommand("cli.commands.kafka:kafka_group", "Show a record, or repair a topic or a stream."),
     "offsets": LazyCommand("cli.commands.offsets:offsets", "Show, export or import offsets of Kafka groups."),
     "zookeeper": LazyCommand("cli.commands.zookeeper:zookeeper_group", "Lock or unlock Baton's znodes."),
@@ -83,7 +84,7 @@ COMMANDS = {
     "queue": LazyCommand("cli.commands.queue:queue_group", "Put, lease and settle items of queues."),
     "doctor": LazyCommand("cli.commands.doctor:doctor", "Check what Baton stands on, and say what to do."),
     "settings": LazyCommand("cli.commands.settings:settings_command", "Print all settings as Markdown."),
-    "jars": LazyCommand("cli.stack.jars_command:jars", "Download the jars of the lock file."),
+    "jars": LazyCommand("cli.stack.commands.jars:jars", "Download the jars of the lock file."),
     "completion": LazyCommand("cli.commands.completion:completion", "Let a shell complete commands."),
 }
 COMPLETING = "_BATON_COMPLETE"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cli.stack.lock import Jar, read_lock
+from cli.stack.jars.lock import Jar, read_lock
 from supply_chain.locked import PYTHON_LOCK, purl_of, read_packages
 
 OSV = "https://api.osv.dev/v1/querybatch"

@@ -1,4 +1,4 @@
-"""What Baton runs on: the Python packages of `requirements.lock` and the jars of `cli/jars.lock`.
+"""What Baton runs on: the Python packages of `locks/dev.lock` and the jars of `cli/jars.lock`.
 
 Both files hold the checksums that set-up verifies. Used by the bill of materials and the audit.
 """
@@ -11,10 +11,10 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from cli.stack.lock import Jar
+from cli.stack.jars.lock import Jar
 
 ROOT = Path(__file__).parents[1]
-PYTHON_LOCK = ROOT / "requirements.lock"
+PYTHON_LOCK = ROOT / "locks" / "dev.lock"
 _HASH = re.compile(r"\s--hash=sha256:([0-9a-f]{64})")
 
 

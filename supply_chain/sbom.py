@@ -16,7 +16,7 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
-from cli.stack.lock import Jar, read_lock
+from cli.stack.jars.lock import Jar, read_lock
 from supply_chain.locked import PYTHON_LOCK, ROOT, Package, purl_of, read_packages
 
 USE = "baton:use"

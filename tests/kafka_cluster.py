@@ -15,10 +15,10 @@ from typing import Any
 
 from aiokafka.protocol.admin import CreateTopicsRequest
 
-from cli.stack.java import find_java
-from cli.stack.servers import LOOPBACK, kafka_config, kafka_format_argv, new_cluster_id
+from cli.stack.jars.java import find_java
+from cli.stack.servers.servers import LOOPBACK, kafka_config, kafka_format_argv, new_cluster_id
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import Cluster
+from shared.kafka.connect.cluster import Cluster
 from shared.kafka.wire.metadata import MetadataRequest
 from tests.server_groups import ServerGroup
 from tests.servers import START_TIMEOUT_S, KafkaServer, free_port, temporary_home

@@ -8,13 +8,14 @@ from typing import Any
 
 import msgspec
 
-from services.consumer.core.commits.checkpoint import Checkpoint, find_head, fold_records, new_stream
+from services.consumer.core.commits.checkpoint import Checkpoint, find_head, folding_records, new_stream
 from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
-from services.consumer.core.handover.received import Copy, complete, open_copy
+from services.consumer.core.handover.received import Copy, completing, opening_copy
 from services.consumer.core.handover.rules import is_valid
-from services.consumer.core.handover.sent import SentCopy, take_copy, take_delta
+from services.consumer.core.handover.sent import SentCopy, copying, taking_delta
+from services.consumer.core.slices import at_once
 from shared.model.group import GroupSettings
 from shared.model.head import Head
 from shared.model.sessions import parse_session
@@ -115,7 +116,7 @@ class Store:
         if head is None:
             return self.begin()
         kept = [(offset, raw) for offset, raw in records if head.checkpoint_from <= offset <= head.newest]
-        return fold_records(head, kept, self.settings.repeat_ms)
+        return at_once(folding_records(head, kept, self.settings.repeat_ms))
 
 
 class Owner:
@@ -155,7 +156,7 @@ class Owner:
             if rng.random() < 0.3:
                 stream.turn((), now_s=0.0, wall_ms=0, commit_s=None)  # only looks for silence
             if rng.random() < 0.2:
-                self.sent = take_copy(stream)
+                self.sent = at_once(copying(stream))
             if rng.random() < 0.3 and stream.has_changes and not self.commit(lost=rng.random() < 0.15):
                 return False
             if rng.random() < 0.15:
@@ -198,8 +199,10 @@ class Owner:
             self.commit()
         if how == "copy" and self.sent is not None:
             body, base = self.sent
-            return self._received(open_copy(body, base.digest), take_delta(self.stream, base))
-        return self._received(None, take_delta(self.stream, None))
+            return self._received(
+                at_once(opening_copy(body, base.digest)), at_once(taking_delta(self.stream, base))
+            )
+        return self._received(None, at_once(taking_delta(self.stream, None)))
 
     def _received(self, copy: Copy | None, delta: bytes) -> Stream:
         store = self.store
@@ -226,7 +229,9 @@ def received(
     settings: GroupSettings = SETTINGS,
 ) -> Stream:
     """What a recipient makes of a delta."""
-    return complete(copy, delta, group=group, stream=0, settings=settings, limits=limits, now_s=0.0)
+    return at_once(
+        completing(copy, delta, group=group, stream=0, settings=settings, limits=limits, now_s=0.0)
+    )
 
 
 def fold_lazily(

@@ -24,7 +24,8 @@ from services.consumer.core.handover.rules import (
     completion_of,
     offer_of,
 )
-from services.consumer.core.handover.sent import SentCopy, take_copy, take_delta
+from services.consumer.core.handover.sent import SentCopy, copying, taking_delta
+from services.consumer.core.slices import at_once
 from services.consumer.handover.hints import HintStore
 from services.consumer.ports import Peers
 from shared.errors import HandoverRefused, PeerUnavailable
@@ -88,7 +89,7 @@ class Donation:
 
     def copy(self) -> tuple[Offer, bytes]:
         """Takes the first copy, as of now."""
-        body, self.base = take_copy(self.stream)
+        body, self.base = at_once(copying(self.stream))
         self.offer = offer_of(self.base, epoch=EPOCH, donor="a", recipient="b", why="test")
         return self.offer, body
 
@@ -97,7 +98,7 @@ class Donation:
         assert self.base is not None
         assert self.offer is not None
         self.commit()
-        body = take_delta(self.stream, self.base)
+        body = at_once(taking_delta(self.stream, self.base))
         completion = completion_of(self.offer, digest_of(body), copy_ms=1.5, stopped_at_ms=1_700_000_000_000)
         return completion, body
 
@@ -166,7 +167,7 @@ class PeersContract:
         assert pair.recipient.holds == ({STREAM}, True)
         (hint,) = pair.recipient.hint_store.take(STREAM)
         assert hint.state.head == donation.stream.head
-        assert take_delta(hint.state, None) == take_delta(donation.stream, None)
+        assert at_once(taking_delta(hint.state, None)) == at_once(taking_delta(donation.stream, None))
         assert hint.completion is not None
         assert (hint.why, hint.completion.copy_ms) == ("test", 1.5)
 
@@ -180,7 +181,7 @@ class PeersContract:
 
         found = await pair.back.fetch(pair.address_of("a"), request)
 
-        assert found == take_delta(donation.stream, None)
+        assert found == at_once(taking_delta(donation.stream, None))
         with pytest.raises(HandoverRefused, match="no bundle of stream 1 with epoch 7, seq 2"):
             await pair.back.fetch(pair.address_of("a"), msgspec.structs.replace(request, seq=2))
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
-from cli.stack.lock import jar_folder
-from services.control.spark.driver.run_lock import unlocked
+from cli.stack.jars.lock import jar_folder
 from services.control.spark.reports.job import reports
 from services.control.spark.reports.state import State
-from services.control.spark.request import RunRequest
+from services.control.spark.run.lock import unlocked
+from services.control.spark.run.request import RunRequest
 from shared.model.group import GroupSettings
 from tests.reports_reference import Reference, Row, Rows
 from tests.tables import write_sessions

@@ -16,13 +16,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from cli.kafka.rights import PRINCIPALS, rights_of
-from cli.stack.certificates import make_authority
-from cli.stack.kafka_locks import BROKER, KafkaLocks
-from cli.stack.servers import LOOPBACK
+from cli.stack.secured.certificates import make_authority
+from cli.stack.servers.kafka_locks import BROKER, KafkaLocks
+from cli.stack.servers.servers import LOOPBACK
 from shared.errors import KafkaUnavailable
-from shared.kafka.access import BY_TOKEN, KafkaAccess
-from shared.kafka.cluster import Cluster
-from shared.kafka.users import grant, set_password
+from shared.kafka.admin.users import grant, set_password
+from shared.kafka.connect.access import BY_TOKEN, KafkaAccess
+from shared.kafka.connect.cluster import Cluster
 from shared.model.names import Names
 from shared.service.private_files import write_private
 from tests.servers import KafkaServer, free_port

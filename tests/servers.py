@@ -22,13 +22,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from cli.stack.faults import PortOccupied
-from cli.stack.jars import fetch_jars
-from cli.stack.java import find_java, pyspark_jars
-from cli.stack.leash import on_leash
-from cli.stack.lock import class_path, jar_folder, read_lock
+from cli.stack.jars.downloads import fetch_jars
+from cli.stack.jars.java import find_java, pyspark_jars
+from cli.stack.jars.lock import class_path, jar_folder, read_lock
 from cli.stack.options import StackOptions, ports_of
-from cli.stack.probes import check_ports, kafka_answers, zookeeper_answers
-from cli.stack.servers import (
+from cli.stack.processes.leash import on_leash
+from cli.stack.processes.probes import check_ports, kafka_answers, zookeeper_answers
+from cli.stack.servers.servers import (
     KafkaOptions,
     ZooKeeperOptions,
     kafka_argv,
@@ -39,8 +39,8 @@ from cli.stack.servers import (
     zookeeper_argv,
 )
 from shared.errors import BatonError
-from shared.kafka.catalog import TopicSpec
-from shared.kafka.topics import ensure_topics
+from shared.kafka.admin.catalog import TopicSpec
+from shared.kafka.admin.topics import ensure_topics
 
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0

@@ -15,17 +15,12 @@ import msgspec
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
-from cli.stack.lock import jar_folder
+from cli.stack.jars.lock import jar_folder
 from services.consumer.core.commits.delivery import delivered
 from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.state import Closed, Covered
-from services.control.spark.request import RunRequest
-from shared.kafka.topics import (
-    MAX_RECORD_BYTES,
-    ensure_topics,
-    fragments_topics,
-    sessions_topic,
-)
+from services.control.spark.run.request import RunRequest
+from shared.kafka.admin.topics import MAX_RECORD_BYTES, ensure_topics, fragments_topics, sessions_topic
 from shared.model.group import GroupSettings
 from shared.model.head import Head
 from shared.model.names import Names

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cli.stack.spark_servers import spark_environment, spark_master_argv, spark_worker_argv
+from cli.stack.servers.spark_servers import spark_environment, spark_master_argv, spark_worker_argv
 from tests.servers import free_port
 
 STARTED_S = 60.0

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import httpx
 
-from cli.stack.lock import jar_folder
-from services.control.adapters.process_group import born_of
-from services.control.adapters.run_store import RunStore
-from services.control.adapters.spark_place import SparkPlace
-from services.control.adapters.spark_runner import SparkRunner
-from services.control.core.runs import ENDED, Run, Submission
+from cli.stack.jars.lock import jar_folder
+from services.control.adapters.runs.place import SparkPlace
+from services.control.adapters.runs.process_group import born_of
+from services.control.adapters.runs.runner import SparkRunner
+from services.control.adapters.runs.store import RunStore
+from services.control.core.runs.run import ENDED, Run, Submission
 from services.control.spark.driver.folder import DRIVERS, DriverFolder
-from services.control.spark.request import ClusterOptions, ZooKeeperPlace
+from services.control.spark.run.request import ClusterOptions, ZooKeeperPlace
 from shared.model.group import GroupSettings
 
 LOCK_TIMEOUT_S = 15.0

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from services.control.spark.request import RunRequest
+from services.control.spark.run.request import RunRequest
 
 RUN_TIMEOUT_S = 400.0
 PROJECT = Path(__file__).resolve().parents[1]

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, write_deltalake
-
-from shared.model.sessions import parse_session
+from deltalake import CommitProperties, write_deltalake
 
 SESSIONS = pa.schema(
     [
@@ -26,8 +24,6 @@ SESSIONS = pa.schema(
         ("day", pa.date32()),
     ]
 )
-OF_LAYOUT_2 = ("log", "topic_id", "topic_partition", "topic_offset")
-"""The columns that Baton before `layout` 2 did not have."""
 NOON = 1_700_049_600_000
 """2023-11-15, 12:00 UTC, in ms."""
 
@@ -67,23 +63,6 @@ def write_sessions(lake: Path, rows: Iterable[Mapping[str, Any]], note: str = ""
         partition_by=["group", "day"],
         commit_properties=CommitProperties(custom_metadata={"userMetadata": note}) if note else None,
     )
-
-
-def write_old_sessions(lake: Path, values: Iterable[bytes]) -> None:
-    """The table as Baton before `layout` 2 kept it: days of first_time, no place in the topic, by MERGE."""
-    schema = pa.schema([field for field in SESSIONS if field.name not in OF_LAYOUT_2])
-    rows = []
-    for one in map(parse_session, values):
-        day = datetime.datetime.fromtimestamp(one.first_time / 1000, datetime.UTC).date()
-        row = {name: getattr(one, name) for name in schema.names if name != "day"}
-        rows.append(row | {"day": day, "data": [bytes(raw).decode() for raw in one.data]})
-    table = DeltaTable.create(lake / "sessions", schema, partition_by=["group", "day"])
-    (
-        table.merge(pa.Table.from_pylist(rows, schema), "t.id = s.id", source_alias="s", target_alias="t")
-        .when_not_matched_insert_all()
-        .execute()
-    )
-    (lake / "_checkpoints" / "sessions.default").mkdir(parents=True)
 
 
 def write_table(lake: Path, name: str, rows: pa.Table, **how: Any) -> None:

@@ -1,1 +1,1 @@
-"""What `bench/grid.py` consists of: plan, clients, processes, results, pictures and page."""
+"""What `bench/grid.py` consists of: plan, clients, processes, results and page."""

@@ -13,11 +13,12 @@ from typing import Any, Final, Protocol
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from bench.curves.plan import Side
-from shared.kafka.cluster import Cluster
-from shared.kafka.delivery import Delivery, Record
-from shared.kafka.fetcher import Fetcher
-from shared.kafka.reading import Reading
-from shared.kafka.sender import Sender
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.fetcher import Fetcher
+from shared.kafka.read.reading import Reading
+from shared.kafka.record import Record
+from shared.kafka.send.outcome import Delivery
+from shared.kafka.send.sender import Sender
 
 KEY: Final = b"visitor-12345678"
 DELIVER_S: Final = 120.0

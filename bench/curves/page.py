@@ -1,4 +1,4 @@
-"""What the grid's results give to `docs/performance.md`: their source, a table, and the pictures.
+"""What the grid's results give to `docs/performance.md`: their source and the tables.
 
 How it was measured stands before it, written by hand.
 """
@@ -9,13 +9,14 @@ import textwrap
 from collections.abc import Iterator
 from typing import Final
 
-from bench.curves.pictures import WORK_NAMES, brokers_of, name_of
-from bench.curves.plan import CURVES, USUAL_BATCH_KB, Point, plan
+from bench.curves.plan import CURVES, USUAL_BATCH_KB, Curve, Point, Work, plan
 from bench.curves.results import Results, Spread, points_of
 
 BEGIN: Final = "<!-- grid: `make bench-grid` writes from here -->"
 END: Final = "<!-- grid: to here -->"
 CAUTION: Final = " This is not the whole grid: it shows shapes, no figures to rely on."
+WORK_NAMES: Final[dict[Work, str]] = {"write": "writing", "read": "reading", "both": "both at once"}
+FIGURE_NAMES: Final = {"rate": "fragments/s", "cpu_us": "CPU", "latency_ms": "latency"}
 HEAD: Final = (
     "| work | topics | brokers | fragments/s: Baton | aiokafka | ratio "
     "| CPU, µs/fragment: Baton | aiokafka | ratio |"
@@ -32,22 +33,18 @@ def renew(page: str, results: Results) -> str:
 
 
 def shown(results: Results) -> str:
-    """The source of the figures, the table (one client of each kind, the usual batch), and the pictures."""
+    """The source of the figures, a table (one client of each kind, usual batches), and one for each curve."""
     usual = [point for point in points_of(results.samples) if point.curve == "clients" and point.clients == 1]
     caution = CAUTION if is_partial(results) else ""
     lines = [f"Measured: {results.about}.{caution}", "", HEAD, "| --- " * HEAD.count(" |") + "|"]
     lines += [f"| {' | '.join(_cells(results, point))} |" for point in usual]
     lines += [
         "",
-        f"One client of each kind, batches of at most {USUAL_BATCH_KB} kB, as fast as it goes. All values:",
+        f"One client of each kind, batches of at most {USUAL_BATCH_KB} kB, as fast as it goes.",
+        "",
     ]
-    lines += ["[grid/grid.csv](grid/grid.csv).", ""]
     for curve in CURVES:
-        pictures = [
-            f"![{curve.title}; brokers: {brokers}](grid/{name_of(curve, brokers)})"
-            for brokers in brokers_of(results, curve)
-        ]
-        lines += [*textwrap.wrap(curve.shows, 120, break_on_hyphens=False), "", *pictures, ""]
+        lines += [*textwrap.wrap(curve.shows, 120, break_on_hyphens=False), "", *_ratios(results, curve), ""]
     return "\n".join(lines)
 
 
@@ -62,6 +59,28 @@ def _cells(results: Results, point: Point) -> Iterator[str]:
         for side in ("baton", "aiokafka"):
             yield _cell(results.spread(point, side, figure))
         yield _cell(results.ratio(point, figure))
+
+
+def _ratios(results: Results, curve: Curve) -> Iterator[str]:
+    """The curve as a table of the medians of ratios, a row for each work and number of topics and brokers."""
+    columns = [(figure, value) for figure in curve.figures for value in curve.values]
+    heads = [
+        f"{value}" if n else f"{FIGURE_NAMES[f]}: {value}"
+        for f in curve.figures
+        for n, value in enumerate(curve.values)
+    ]
+    yield f"Baton's value over aiokafka's, by {curve.x}:"
+    yield ""
+    yield f"| work | topics | brokers | {' | '.join(heads)} |"
+    yield "| --- " * (3 + len(heads)) + "|"
+    points = [point for point in points_of(results.samples) if point.curve == curve.name]
+    for brokers, topics, work in dict.fromkeys((point.brokers, point.topics, point.work) for point in points):
+        cells = [WORK_NAMES[work], str(topics), str(brokers)]
+        for figure, value in columns:
+            at = Point(brokers=brokers, topics=topics, curve=curve.name, work=work, value=value)
+            ratio = results.ratio(at, figure)
+            cells.append(_short(ratio.median) if ratio else "")
+        yield f"| {' | '.join(cells)} |"
 
 
 def _cell(spread: Spread | None) -> str:

@@ -25,14 +25,12 @@ STEADY_RATE: Final = 4_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """One picture for each number of brokers. `x`: what changes; `values`: the points on it."""
+    """`x`: what changes; `values`: its points; `figures`: those of a result that depend on it."""
 
     name: str
-    title: str
     x: str
     values: tuple[int, ...]
     figures: tuple[str, ...]
-    """Which figures of a result it shows."""
     shows: str
     """For the page: what to look for."""
 
@@ -40,7 +38,6 @@ class Curve:
 CURVES: Final = (
     Curve(
         name="flush",
-        title=f"flush interval, at {STEADY_RATE:,} fragments/s",
         x="flush interval, ms",
         values=(1, 5, 20, 100),
         figures=("cpu_us", "latency_ms"),
@@ -55,7 +52,6 @@ CURVES: Final = (
     ),
     Curve(
         name="batch",
-        title="batch size, as fast as it goes",
         x="largest batch, kB",
         values=(4, 16, 64, 256),
         figures=("rate", "cpu_us"),
@@ -63,13 +59,12 @@ CURVES: Final = (
         "that is read. Small batches pay a header, a checksum and an entry in a request for few "
         "fragments; when 288 topics are written, a bound above 22 kB changes nothing, because the "
         "6,400 fragments on their way leave 22 to each topic. With three replicas of 288 topics Baton "
-        "writes less than plain aiokafka, 0.73 to 0.87 of its rate from 16 kB on, at less CPU: it "
+        "writes less than plain aiokafka, 0.82 to 0.95 of its rate from 16 kB on, at less CPU: it "
         "gathers what all topics of a broker have and has one such request on its way, and each "
         "hundred fragments wait for all three brokers. (The front door has two on their way.)",
     ),
     Curve(
         name="clients",
-        title="number of producers and consumers, as fast as it goes",
         x="producers, consumers, or each",
         values=(1, 2, 3, 4),
         figures=("rate", "cpu_us"),

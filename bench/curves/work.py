@@ -15,8 +15,8 @@ from typing import Any, Final, Literal
 
 from bench.curves.clients import DELIVER_S, Groups, Reader, Writer, reader_of, writer_of
 from bench.curves.plan import Side
-from shared.kafka.cluster import Cluster
-from shared.kafka.offsets import EARLIEST, LATEST, list_offsets
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.offsets import EARLIEST, LATEST, list_offsets
 
 VALUE: Final = b"x" * 1_000
 END: Final = b""

@@ -19,14 +19,14 @@ from cli.commands.checks.machine import check_disk, check_java, check_lake
 from cli.commands.checks.services import check_control, check_queues
 from cli.commands.checks.zookeeper import check_servers, check_znodes
 from cli.commands.control import print_list
-from cli.stack.state import load_state
+from cli.stack.processes.state import load_state
 from cli.terminal.escaping import echo
 from cli.terminal.exit_codes import ExitCode
 from cli.terminal.lists import formats_option
 from cli.terminal.local_stack import find_home
 from cli.terminal.options import home_option, kafka_options, option, url_option
 from shared.errors import InvalidInput
-from shared.kafka.access import Kafka
+from shared.kafka.connect.access import Kafka
 from shared.model.names import Names
 from shared.zookeeper.access import access_source
 

@@ -10,12 +10,12 @@ import asyncio
 
 import click
 
-from cli.kafka.groups import check_names
+from cli.kafka.known_names import check_names
 from cli.kafka.repair import change_settings, delete_offsets, delete_records, read_record
 from cli.terminal.escaping import echo, escaped
 from cli.terminal.options import group_option, kafka_options, output_option
 from cli.terminal.output import print_json, print_table, time_text
-from shared.kafka.access import Kafka
+from shared.kafka.connect.access import Kafka
 from shared.model.names import Names
 
 

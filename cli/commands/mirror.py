@@ -29,7 +29,7 @@ from cli.terminal.layout import Column
 from cli.terminal.options import namespace_option, option, output_option, together
 from cli.terminal.output import Columns, print_json, print_objects
 from shared.errors import SettingsInvalid
-from shared.kafka.access import KafkaAccess, access_from
+from shared.kafka.connect.access import KafkaAccess, access_from
 from shared.model.names import Names
 from shared.zookeeper.access import access_source
 from shared.zookeeper.connection import ZooKeeper

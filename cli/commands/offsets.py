@@ -15,7 +15,7 @@ from cli.kafka.offsets_file import format_offsets, parse_offsets
 from cli.terminal.escaping import echo
 from cli.terminal.options import kafka_option, output_option
 from cli.terminal.output import Columns, print_json, print_objects
-from shared.kafka.access import Kafka
+from shared.kafka.connect.access import Kafka
 
 COLUMNS: Columns = {
     "GROUP": "group",

@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from cli.commands.control import print_list
-from cli.kafka.delivered import Delivered, open_sessions
-from cli.kafka.groups import check_names
+from cli.kafka.known_names import check_names
+from cli.kafka.sessions import Delivered, open_sessions
 from cli.terminal.escaping import echo, escaped
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
@@ -21,7 +21,7 @@ from cli.terminal.lists import check_followed, formats_option
 from cli.terminal.options import group_option, kafka_options
 from cli.terminal.output import Columns, print_json_lines, print_objects, time_text
 from cli.terminal.since import parse_since
-from shared.kafka.access import Kafka
+from shared.kafka.connect.access import Kafka
 from shared.model.names import Names
 
 SESSION_COLUMNS: Columns = {

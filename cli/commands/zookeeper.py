@@ -10,7 +10,7 @@ import asyncio
 
 import click
 
-from cli.stack.znode_locks import change_acls
+from cli.stack.secured.znode_locks import change_acls
 from cli.terminal.escaping import echo
 from cli.terminal.options import namespace_option, option, together
 from shared.errors import InvalidInput

@@ -25,11 +25,11 @@ import click
 from cli.demo.log import DemoLog, generated_log, real_log
 from cli.demo.report import where_to_look
 from cli.demo.script import CONSUMERS, ENVIRONMENT, AtEnd, run_demo
-from cli.importing.formats import FORMATS
-from cli.stack.local import prepare
+from cli.importing.parsing.formats import FORMATS
+from cli.stack.local.stack import prepare
+from cli.stack.local.summary import console_url, summary_of
 from cli.stack.options import StackOptions
-from cli.stack.state import make_home
-from cli.stack.summary import console_url, summary_of
+from cli.stack.processes.state import make_home
 from cli.terminal.escaping import echo
 from cli.terminal.interrupts import interruptible, signal_event
 from cli.terminal.options import port_offset_option, secure_option

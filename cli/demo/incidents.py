@@ -18,7 +18,7 @@ from cli.demo import report
 from cli.demo.pace import Pace
 from cli.http.client import BatonClient
 from cli.http.control import connect_to_control
-from cli.stack.local import LocalStack
+from cli.stack.local.stack import LocalStack
 from cli.terminal.escaping import echo
 from shared.errors import BatonError, Unavailable
 from shared.model.names import DEFAULT_GROUP

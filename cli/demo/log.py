@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from cli.importing.formats import USUAL_FIELDS, Format, parser_for
-from cli.importing.lines import Line, open_lines
-from cli.importing.records import records_for
-from cli.importing.rows import Fields, LineUnreadable
+from cli.importing.parsing.formats import USUAL_FIELDS, Format, parser_for
+from cli.importing.parsing.rows import Fields, LineUnreadable
+from cli.importing.reading.lines import Line, open_lines
+from cli.importing.reading.records import records_for
 from cli.visits.generator import Visits, generate
 from shared.errors import BatonError, InvalidInput
 

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from cli.http.receipts import Receipt
-from cli.importing.lanes import Post
+from cli.importing.sending.lanes import Post
 
 QUARTERS = 4
 PAUSE_S = 0.5

@@ -23,8 +23,8 @@ from cli.demo.truth import Findings, TruthCheck
 from cli.http.control import connect_to_control
 from cli.importing.options import ImportOptions, Outcome
 from cli.importing.run import run_import
-from cli.kafka.delivered import open_sessions
-from cli.stack.local import LocalStack
+from cli.kafka.sessions import open_sessions
+from cli.stack.local.stack import LocalStack
 from cli.stack.options import StackOptions
 from cli.terminal.escaping import echo
 from shared.errors import BatonError, Unavailable

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from cli.importing.fragments import fragment_id, log_digest
+from cli.importing.parsing.fragments import fragment_id, log_digest
 from cli.visits.generator import TrueSession, Visits
 from shared.model.sessions import Session
 

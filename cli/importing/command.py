@@ -13,16 +13,16 @@ from typing import Any
 
 import click
 
-from cli.importing.clocks import DOUBTS
-from cli.importing.formats import FORMATS, USUAL_FIELDS, Format
-from cli.importing.lanes import MAX_BATCH_FRAGMENTS
-from cli.importing.ledger import state_folder
-from cli.importing.lines import STDIN
+from cli.importing.books.ledger import state_folder
 from cli.importing.options import ImportOptions, Outcome
-from cli.importing.rows import CLIENT_FROM, NULLS, ClientFrom, Fields
+from cli.importing.parsing.formats import FORMATS, USUAL_FIELDS, Format
+from cli.importing.parsing.rows import CLIENT_FROM, NULLS, ClientFrom, Fields
+from cli.importing.parsing.times import TIME_UNITS, TimeUnit
+from cli.importing.reading.clocks import DOUBTS
+from cli.importing.reading.lines import STDIN
 from cli.importing.run import run_import
+from cli.importing.sending.lanes import MAX_BATCH_FRAGMENTS
 from cli.importing.summary import print_outcome, summary
-from cli.importing.times import TIME_UNITS, TimeUnit
 from cli.terminal.escaping import echo
 from cli.terminal.interrupts import interruptible
 from cli.terminal.options import group_option, output_option, producer_options, wait_url_option

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cli.http.receipts import MarkerPosition
-from cli.importing.clocks import Doubt
-from cli.importing.formats import Format
-from cli.importing.lanes import Post
-from cli.importing.rows import Fields
+from cli.importing.parsing.formats import Format
+from cli.importing.parsing.rows import Fields
+from cli.importing.reading.clocks import Doubt
+from cli.importing.sending.lanes import Post
 from cli.importing.tally import Tally
 from cli.terminal.exit_codes import ExitCode
 from shared.model.names import DEFAULT_GROUP

@@ -12,18 +12,18 @@ from collections.abc import Callable, Sequence
 from cli.http.client import BatonClient, connect
 from cli.http.control import connect_to_control
 from cli.http.receipts import MarkerPosition, Receipt
-from cli.importing.booking import Booking
-from cli.importing.closing import TimeBounds
-from cli.importing.delivery import await_delivery
-from cli.importing.lanes import PATIENCE_S, BatchLimits
-from cli.importing.ledger import Ledger
-from cli.importing.leftovers import is_same_file
-from cli.importing.lines import open_lines
+from cli.importing.books.booking import Booking
+from cli.importing.books.ledger import Ledger
+from cli.importing.books.leftovers import is_same_file
+from cli.importing.books.start import Start, find_start
 from cli.importing.options import ImportOptions, Outcome
-from cli.importing.pipeline import send_log
 from cli.importing.progress import ImportProgress
-from cli.importing.start import Start, find_start
-from cli.importing.target import Target, look_up
+from cli.importing.reading.lines import open_lines
+from cli.importing.sending.closing import TimeBounds
+from cli.importing.sending.lanes import PATIENCE_S, BatchLimits
+from cli.importing.sending.pipeline import send_log
+from cli.importing.sending.target import Target, look_up
+from cli.importing.sending.waiting import await_delivery
 from cli.terminal.exit_codes import exit_code_for
 from cli.terminal.output import time_text
 from shared.errors import BatonError, InvalidInput

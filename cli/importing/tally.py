@@ -27,7 +27,7 @@ class Tally:
     """Counts so far. `lines` excludes blank lines and a header; `bytes` counts accepted fragments.
 
     `waiting`: lines without an end that wait for the next import; `nuls`: bytes that were dropped before
-    lines. `doubts`: times that are accepted although they look wrong, by `cli/importing/clocks.py`.
+    lines. `doubts`: times that are accepted although they look wrong, by `reading/clocks.py`.
     """
 
     lines: int = 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shared.kafka.catalog import count_partitions
-from shared.kafka.cluster import Cluster
-from shared.kafka.offsets import EARLIEST, LATEST, NONE, list_offsets
+from shared.kafka.admin.catalog import count_partitions
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.offsets import EARLIEST, LATEST, NONE, list_offsets
 
 Bounds = Mapping[int, tuple[int, int]]
 """The half-open offsets (first, end) of each partition."""

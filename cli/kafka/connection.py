@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from shared.errors import KafkaDenied, KafkaUnavailable
-from shared.kafka.access import Kafka, access_of
-from shared.kafka.cluster import Cluster
+from shared.kafka.connect.access import Kafka, access_of
+from shared.kafka.connect.cluster import Cluster
 
 
 @contextlib.asynccontextmanager

@@ -11,10 +11,10 @@ from cli.kafka.bounds import Bounds, bounds_of
 from cli.kafka.connection import connected
 from cli.kafka.offsets_file import Offsets
 from shared.errors import InvalidInput, NotFound
-from shared.kafka.access import Kafka
-from shared.kafka.catalog import list_all
-from shared.kafka.cluster import Cluster
-from shared.kafka.groups import KafkaGroup
+from shared.kafka.admin.catalog import list_all
+from shared.kafka.admin.committed import KafkaGroup
+from shared.kafka.connect.access import Kafka
+from shared.kafka.connect.cluster import Cluster
 from shared.together import together
 
 

@@ -10,7 +10,7 @@ import io
 from collections.abc import Iterable, Mapping
 
 from shared.errors import InvalidInput
-from shared.kafka.offsets import Partition
+from shared.kafka.record import Partition
 
 Offsets = Mapping[str, Mapping[Partition, int]]
 """By Kafka group, the offset of each partition."""

@@ -15,13 +15,14 @@ from typing import Any
 from cli.kafka.bounds import Bounds, bounds_of, starts_since
 from cli.kafka.connection import connected
 from shared.errors import KafkaUnavailable
-from shared.kafka.access import Kafka
-from shared.kafka.catalog import count_partitions
-from shared.kafka.cluster import Cluster
-from shared.kafka.delivery import Delivery, Record
-from shared.kafka.groups import Committed, KafkaGroup
-from shared.kafka.ranges import read_range
-from shared.kafka.sender import Sender
+from shared.kafka.admin.catalog import count_partitions
+from shared.kafka.admin.committed import Committed, KafkaGroup
+from shared.kafka.connect.access import Kafka
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.ranges import read_range
+from shared.kafka.record import Record
+from shared.kafka.send.outcome import Delivery
+from shared.kafka.send.sender import Sender
 from shared.model.names import Names
 from shared.model.rejects import Reject, parse_reject
 

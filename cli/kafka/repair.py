@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from cli.kafka.bounds import bounds_of
 from cli.kafka.connection import connected
 from shared.errors import NotFound
-from shared.kafka.access import Kafka
-from shared.kafka.catalog import change_settings as change_settings_of
-from shared.kafka.catalog import count_partitions, read_settings
-from shared.kafka.groups import KafkaGroup
-from shared.kafka.offsets import LATEST, list_offsets
-from shared.kafka.offsets import delete_records as delete_records_below
-from shared.kafka.ranges import read_range
+from shared.kafka.admin.catalog import change_settings as change_settings_of
+from shared.kafka.admin.catalog import count_partitions, read_settings
+from shared.kafka.admin.committed import KafkaGroup
+from shared.kafka.connect.access import Kafka
+from shared.kafka.read.offsets import LATEST, list_offsets
+from shared.kafka.read.offsets import delete_records as delete_records_below
+from shared.kafka.read.ranges import read_range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ used. `baton up --secure` grants them.
 
 from __future__ import annotations
 
-from shared.kafka.users import Right
+from shared.kafka.admin.users import Right
 from shared.model.names import DEFAULT_GROUP, Names
 
 PRINCIPALS = ("producer", "consumer", "follower", "queue", "control", "spark", "command line", "repairs")

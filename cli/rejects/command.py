@@ -16,7 +16,7 @@ from click.core import ParameterSource
 
 from cli.commands.control import print_list
 from cli.http.client import connect
-from cli.importing.lanes import PATIENCE_S, BatchLimits
+from cli.importing.sending.lanes import PATIENCE_S, BatchLimits
 from cli.kafka.rejects import RejectedLog, open_rejected
 from cli.rejects.listing import Listing
 from cli.rejects.replay import Replayed, count, read_open, replay
@@ -30,7 +30,7 @@ from cli.terminal.options import kafka_options, output_option, producer_options
 from cli.terminal.output import Columns, print_json, print_objects, time_text
 from cli.terminal.since import parse_since
 from shared.errors import BatonError
-from shared.kafka.access import Kafka
+from shared.kafka.connect.access import Kafka
 from shared.model.names import Names
 
 SHOWN_CHARACTERS = 60

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from cli.http.client import BatonClient
-from cli.importing.fragments import Outgoing
-from cli.importing.lanes import BatchLimits, Lane
+from cli.importing.parsing.fragments import Outgoing
+from cli.importing.sending.lanes import BatchLimits, Lane
 from cli.importing.tally import Tally
 from cli.kafka.rejects import Place, StoredReject
 from cli.rejects.identity import OpenRejects, posted_of

@@ -16,7 +16,7 @@ from cli.terminal.escaping import echo, escaped
 from cli.terminal.options import kafka_options, output_option
 from cli.terminal.output import print_json, time_text
 from shared.errors import NotFound
-from shared.kafka.access import Kafka
+from shared.kafka.connect.access import Kafka
 from shared.model.names import Names
 from shared.model.rejects import REASONS
 

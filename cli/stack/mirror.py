@@ -12,12 +12,12 @@ from pathlib import Path
 
 from cli.kafka.mirror.config import PASSWORDS
 from cli.stack.faults import JarsUnavailable
-from cli.stack.jars import is_sound
-from cli.stack.java import find_java
-from cli.stack.lock import Use, class_path, jar_folder, read_lock
-from cli.stack.servers import kafka_logging
-from shared.kafka.access import BY_TOKEN, KafkaAccess
-from shared.kafka.security import usable_secrets
+from cli.stack.jars.downloads import is_sound
+from cli.stack.jars.java import find_java
+from cli.stack.jars.lock import Use, class_path, jar_folder, read_lock
+from cli.stack.servers.servers import kafka_logging
+from shared.kafka.connect.access import BY_TOKEN, KafkaAccess
+from shared.kafka.connect.security import usable_secrets
 
 USES: tuple[Use, ...] = ("kafka", "mirror")
 MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"

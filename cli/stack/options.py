@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cli.stack.servers import LOOPBACK, KafkaOptions, ZooKeeperOptions
+from cli.stack.servers.servers import LOOPBACK, KafkaOptions, ZooKeeperOptions
 from services.consumer.settings import ConsumerSettings
-from services.control.core.lake_paths import TABLES
+from services.control.core.lake.paths import TABLES
 from services.control.settings import ControlSettings
 from services.producer.settings import ProducerSettings
 from services.queue.settings import QueueServiceSettings
@@ -44,7 +44,7 @@ class StackOptions:
 
     `kafka` and `zookeeper` are addresses of running servers; without them the stack starts its own.
     `spark_workers`: workers of a Spark cluster for the jobs; without any, each job runs in its driver.
-    `secure`: its servers and services demand and show certificates and passwords (`cli/stack/secured.py`).
+    `secure`: its servers and services demand and show certificates and passwords (`secured/locks.py`).
     `control_tokens`: a file with the tokens of control's callers; a secured stack makes its own.
     `environment` goes to every service and overrides the launcher's environment.
     """

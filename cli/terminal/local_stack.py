@@ -1,7 +1,7 @@
 """Finds the local stack that a command means: the one of the current folder or of the nearest above it.
 
 So does git with its repository. `baton up` and `baton down` use the home itself; client commands read what
-`baton up` has written there (`cli/stack/state.py`), unless they are given an address.
+`baton up` has written there (`cli/stack/processes/state.py`), unless they are given an address.
 """
 
 from __future__ import annotations
@@ -23,18 +23,13 @@ STATE_FILE = "stack.json"
 LOCK_FILE = "lock"
 
 
-class _Supervisor(msgspec.Struct):
-    pid: int
-
-
 class Addresses(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the services of a running stack are; the part of its state that clients need.
+    """Where the services of a stack are; the part of its state that clients need.
 
     `kafka_locks`: the variables `BATON_KAFKA_…` with which clients of its Kafka are let in; `tls`: those with
     which clients of its services are; `token_file`: that of a token for its control.
     """
 
-    supervisor: _Supervisor
     control: str = ""
     producer: str = ""
     queue: str = ""
@@ -51,6 +46,14 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
         urls = (self.control, self.producer, *filter(None, [self.queue]))
         here = ("http://127.0.0.1:", "https://127.0.0.1:")
         return all(url.startswith(here) for url in urls) and self.kafka.startswith("127.0.0.1:")
+
+
+class _Supervisor(msgspec.Struct):
+    pid: int
+
+
+class _Running(Addresses, frozen=True, kw_only=True):
+    supervisor: _Supervisor
 
 
 def find_home(environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> Path:
@@ -126,7 +129,7 @@ def _is_home(folder: Path) -> bool:
 
 def _read(state: Path) -> Addresses | None:
     with contextlib.suppress(OSError, msgspec.DecodeError):
-        found = msgspec.json.decode(state.read_bytes(), type=Addresses)
+        found = msgspec.json.decode(state.read_bytes(), type=_Running)
         # signal 0 only asks: a stack that was killed leaves its file behind
         os.kill(found.supervisor.pid, 0)
         return found if found.is_trusted else None

@@ -16,7 +16,7 @@ import click
 from cli.terminal.escaping import echo
 from cli.terminal.local_stack import find_home, find_stack
 from shared.errors import SettingsInvalid
-from shared.kafka.access import KafkaAccess, access_from
+from shared.kafka.connect.access import KafkaAccess, access_from
 from shared.model.names import DEFAULT_GROUP, Names, is_namespace
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]

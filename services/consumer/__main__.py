@@ -33,16 +33,11 @@ from services.consumer.settings import ConsumerSettings
 from services.consumer.stream.context import GroupContext
 from shared.backoff import Backoff
 from shared.errors import InvalidInput, NotFound, Unavailable
-from shared.kafka.append_times import check_append_times
-from shared.kafka.catalog import count_partitions
-from shared.kafka.cluster import Cluster
-from shared.kafka.event_sink import KafkaEventSink
-from shared.kafka.topics import (
-    checkpoints_topic,
-    ensure_topics,
-    events_topic,
-    sessions_topic,
-)
+from shared.kafka.admin.append_times import check_append_times
+from shared.kafka.admin.catalog import count_partitions
+from shared.kafka.admin.topics import checkpoints_topic, ensure_topics, events_topic, sessions_topic
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.send.event_sink import KafkaEventSink
 from shared.model.cluster import MemberNode
 from shared.model.group import GroupSettings
 from shared.model.names import Names

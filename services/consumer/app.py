@@ -9,7 +9,7 @@ import msgspec
 from fastapi import FastAPI, Response
 
 from services.consumer.handover.routes import Reception, install_handovers
-from services.consumer.member.lookup import install_lookup
+from services.consumer.member.held_routes import install_lookup
 from services.consumer.member.metrics import ConsumerMetrics
 from services.consumer.stream.worker import StreamWorker
 from shared.service.api_docs import NO_DOCS, install_docs

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from services.control.core.freshness import Positions, TopicState
-from services.control.core.lookup import RecordPage, SessionRow
-from services.control.core.observed import Answers, Cluster, Offsets
-from services.control.core.operations import Operation, OperationNode
-from services.control.core.producer_rates import ProducerCounts
+from services.control.core.found import Place, RecordPage, SessionRow
+from services.control.core.groups.rewinds import StreamFacts
+from services.control.core.lake.freshness import Positions, TopicState
+from services.control.core.lake.tables import TableRow
+from services.control.core.operations.operation import Operation, OperationNode
 from services.control.core.queues import Act, DeadLetter, QueueRow
-from services.control.core.rewinds import StreamFacts
-from services.control.core.runs import LogPart, Run, Submission
-from services.control.tables.rows import Asked, Page, TableRow
+from services.control.core.report.observed import Answers, Cluster, Offsets
+from services.control.core.report.producer_rates import ProducerCounts
+from services.control.core.runs.run import LogPart, Run, Submission
 from shared.model.cluster import MemberNode, PauseNode, ProducerNode
 from shared.model.group import GroupSettings
 from shared.model.open_sessions import HeldKey, HeldStream
@@ -89,18 +89,16 @@ class RecordSource(Protocol):
 
 
 class SessionSource(Protocol):
-    """Reads finished sessions. Both raise NotFound while there are none at all, and Unavailable."""
+    """Reads finished sessions."""
 
-    async def of_key(
-        self, group: str, key: str, *, limit: int, after: str, with_data: bool
-    ) -> tuple[list[SessionRow], str | None]:
-        """A page of the key's sessions, newest first, and the `after` of the next one.
+    async def newest(
+        self, sought: Mapping[str, str], *, limit: int, after: Place | None = None, with_data: bool = False
+    ) -> tuple[list[SessionRow], Place | None]:
+        """A page of the sessions with these values, newest first, and where it ends if more follow.
 
-        Raises QueryInvalid for an `after` of something else, TableChanged for one that is too old.
+        `sought`: values of `group`, `key`, `day` or `id`. `with_data`: with the fragments. Raises NotFound
+        while there are no sessions at all, and Unavailable.
         """
-
-    async def by_id(self, session_id: str) -> SessionRow | None:
-        """The session, with its fragments; None if it is not there."""
 
 
 class PinStore(Protocol):
@@ -211,15 +209,12 @@ class TableSource(Protocol):
     async def tables(self) -> Sequence[TableRow]:
         """The tables, by name. Raises Unavailable."""
 
-    async def page(self, asked: Asked) -> Page:
-        """A page of a table. Raises UnknownTable, QueryInvalid, TableChanged, Unavailable."""
-
 
 class HeldPositions(Protocol):
     """Reads up to where the lake holds the sessions topics."""
 
-    def read(self, groups: Collection[str]) -> Positions | None:
-        """The positions of at least these groups, or None if the table is too old to name them. Blocks.
+    def read(self, groups: Collection[str]) -> Positions:
+        """The positions of at least these groups. Blocks.
 
         Raises NotFound if there is no table `sessions`, Unavailable.
         """

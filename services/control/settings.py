@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.control.core.jobs import JOBS
-from services.control.core.schedules import SchedulesInvalid, parse_schedules
+from services.control.core.runs.jobs import JOBS
+from services.control.core.runs.schedules import SchedulesInvalid, parse_schedules
 from shared.errors import InvalidInput
 from shared.secret_file import SecretFile
 from shared.service.loopback import is_loopback

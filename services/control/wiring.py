@@ -10,49 +10,46 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from services.control.adapters.http_client import HttpClient, http_client
-from services.control.adapters.http_drain import HttpDrain
-from services.control.adapters.http_members import HttpMembers
-from services.control.adapters.http_owners import HttpOwners
-from services.control.adapters.http_producers import HttpProducers
-from services.control.adapters.http_queues import HttpQueues
-from services.control.adapters.kafka_events import KafkaEvents
-from services.control.adapters.kafka_history import KafkaHistory
-from services.control.adapters.kafka_offsets import KafkaOffsets
-from services.control.adapters.kafka_records import KafkaRecords
-from services.control.adapters.kafka_rewinds import KafkaRewinds
-from services.control.adapters.kafka_sessions import KafkaSessions
-from services.control.adapters.kept_connections import KeptConnections
-from services.control.adapters.run_store import RunStore
-from services.control.adapters.signed_requests import SignedRequests
-from services.control.adapters.spark_place import SparkPlace
-from services.control.adapters.spark_runner import SparkRunner
-from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
-from services.control.adapters.zookeeper_groups import ZooKeeperGroups
-from services.control.adapters.zookeeper_operations import ZooKeeperOperations
-from services.control.adapters.zookeeper_pause import ZooKeeperPause
-from services.control.adapters.zookeeper_pins import ZooKeeperPins
-from services.control.core.jobs import JOBS
-from services.control.core.schedules import Retry, groups_with, parse_schedules
+from services.control.adapters.processes.client import HttpClient, http_client
+from services.control.adapters.processes.kept_connections import KeptConnections
+from services.control.adapters.processes.queues import HttpQueues
+from services.control.adapters.processes.signed_requests import HttpDrain, HttpOwners, SignedRequests
+from services.control.adapters.processes.statuses import HttpMembers, HttpProducers
+from services.control.adapters.runs.place import SparkPlace
+from services.control.adapters.runs.runner import SparkRunner
+from services.control.adapters.runs.store import RunStore
+from services.control.adapters.topics.events import KafkaEvents
+from services.control.adapters.topics.history import KafkaHistory
+from services.control.adapters.topics.offsets import KafkaOffsets
+from services.control.adapters.topics.records import KafkaRecords
+from services.control.adapters.topics.rewinds import KafkaRewinds
+from services.control.adapters.topics.sessions import KafkaSessions
+from services.control.adapters.znodes.cluster import ZooKeeperCluster
+from services.control.adapters.znodes.groups import ZooKeeperGroups
+from services.control.adapters.znodes.operations import ZooKeeperOperations
+from services.control.adapters.znodes.pause import ZooKeeperPause
+from services.control.adapters.znodes.pins import ZooKeeperPins
+from services.control.core.runs.jobs import JOBS
+from services.control.core.runs.schedules import Retry, groups_with, parse_schedules
 from services.control.http.app import Parts
-from services.control.http.console.live import LiveHub
-from services.control.http.console.routes import scene_of, wall_ms
-from services.control.http.console.work import WorkLog, work_in
-from services.control.live.actions import Actions
-from services.control.live.cluster_view import ClusterView
-from services.control.live.effects import Effects
-from services.control.live.feed import EventFeed
-from services.control.live.freshness import Freshness
-from services.control.live.groups import Groups
-from services.control.live.history import History
-from services.control.live.hot_keys import HotKeys
-from services.control.live.lookup import LookUp
+from services.control.http.console.live.snapshots import LiveHub
+from services.control.http.console.live.work import WorkLog, work_in
+from services.control.http.console.pages.routes import scene_of, wall_ms
+from services.control.live.acts.actions import Actions
+from services.control.live.acts.effects import Effects
+from services.control.live.acts.groups import Groups
+from services.control.live.acts.operations import Operations
+from services.control.live.feed.feed import EventFeed
+from services.control.live.look_ups import LookUp
 from services.control.live.metrics import registry_for
-from services.control.live.operations import Operations
-from services.control.live.problems import Problems
-from services.control.live.queue_history import QueueHours
-from services.control.live.queues import Queues
-from services.control.live.scheduler import Scheduler
+from services.control.live.queues.history import QueueHours
+from services.control.live.queues.queues import Queues
+from services.control.live.runs.scheduler import Scheduler
+from services.control.live.view.cluster_view import ClusterView
+from services.control.live.view.freshness import Freshness
+from services.control.live.view.history import History
+from services.control.live.view.hot_keys import HotKeys
+from services.control.live.view.problems import Problems
 from services.control.settings import (
     ControlSettings,
     cluster_options_for,
@@ -60,13 +57,13 @@ from services.control.settings import (
     spark_jars_for,
     spark_master_for,
 )
-from services.control.spark.request import ClusterOptions, ZooKeeperPlace
+from services.control.spark.run.request import ClusterOptions, ZooKeeperPlace
 from services.control.tables.lake import Lake
 from services.control.tables.positions import LakePositions
 from services.control.tables.reader import TableReader
 from services.control.tables.sessions import LakeSessions
-from shared.kafka.cluster import Cluster
-from shared.kafka.event_sink import KafkaEventSink
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.send.event_sink import KafkaEventSink
 from shared.model.secrets import Secrets
 from shared.zookeeper.connection import ZooKeeper
 from shared.zookeeper.secret import ensure_secrets

@@ -1,7 +1,6 @@
 """Wires the producer: settings, Kafka, ZooKeeper and the HTTP face; and the order in which it stops.
 
-With BATON_WORKERS above 1 this process only supervises its workers, each of which is a producer. A producer
-answers from the start (503 until it is ready), so it may start before Kafka and ZooKeeper.
+A producer answers from the start (503 until it is ready), so it may start before Kafka and ZooKeeper.
 """
 
 from __future__ import annotations
@@ -10,11 +9,9 @@ import asyncio
 import contextlib
 import ctypes
 import dataclasses
-import functools
-import logging
 import math
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any
 
 from services.producer.app import create_face
@@ -22,15 +19,11 @@ from services.producer.http.access.keys import WriteKeys, parse_keys
 from services.producer.http.face import ProducerFace
 from services.producer.http.metrics import ProducerMetrics
 from services.producer.http.public import PublicFace
-from services.producer.http.status import ProducerStatus
 from services.producer.kafka.rejects import KafkaRejects
 from services.producer.kafka.sink import KafkaFragmentSink
 from services.producer.registration import Registration
 from services.producer.settings import ProducerSettings
-from services.producer.workers.metrics import WorkerMetrics
-from services.producer.workers.supervisor import STOP_GRACE_S, Supervisor
-from services.producer.workers.worker import OPTION, Worker
-from shared.kafka.cluster import Cluster
+from shared.kafka.connect.cluster import Cluster
 from shared.model.routing import StreamTable
 from shared.server.bounds import bounds_for
 from shared.server.connections import Reserve
@@ -41,20 +34,14 @@ from shared.zookeeper.connection import ZooKeeper
 FREED_BYTES = 32 * 1024 * 1024
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Options of glibc's `mallopt`: how much may be free at the heap's end, and what is mapped apart from it."""
-logger = logging.getLogger(__name__)
 
 
 class Producer:
     """One process that accepts fragments: its parts, and the order in which they start and stop."""
 
-    def __init__(self, settings: ProducerSettings, worker: Worker | None = None) -> None:
+    def __init__(self, settings: ProducerSettings) -> None:
         self._settings = settings
-        self._worker = worker
         self._metrics = ProducerMetrics()
-        self._worker_metrics = None
-        if worker is not None:
-            self._worker_metrics = WorkerMetrics(worker.folder, worker.number, self._metrics.collect)
-            self._metrics.registry = self._worker_metrics.registry
         self._cluster = Cluster(settings.kafka_access)
         self._sink = KafkaFragmentSink(
             self._cluster,
@@ -68,15 +55,11 @@ class Producer:
         )
         self._registration = Registration(self._zookeeper, settings, self._on_table)
         self._metrics.unreadable_znodes = lambda: self._registration.unreadable_znodes
-        self._keys = WriteKeys(
-            parse_keys(settings.write_keys.split(",")),
-            settings.keys_file,
-            workers=1 if worker is None else settings.workers,
-        )
+        self._keys = WriteKeys(parse_keys(settings.write_keys.split(",")), settings.keys_file)
         self._rejects = KafkaRejects(
             self._cluster,
             settings.names,
-            share_bytes=settings.reject_share_bytes // settings.workers,
+            share_bytes=settings.reject_share_bytes,
             writers=self._keys.writers,
         )
         self._face = create_face(
@@ -89,14 +72,7 @@ class Producer:
             metrics=self._metrics,
             cluster_id=lambda: self._cluster.id,
             keys=self._keys,
-            statuses=self._statuses_of_workers(),
         )
-
-    def _statuses_of_workers(self) -> Callable[[], list[ProducerStatus]] | None:
-        if self._worker is None or self._worker_metrics is None:
-            return None
-        together = self._settings.id.removesuffix(f".{self._worker.number}")
-        return functools.partial(self._worker_metrics.statuses, together)
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Runs until `stop`; then rejects new requests, finishes those in flight, and unregisters."""
@@ -111,9 +87,6 @@ class Producer:
                     self._face.door.leave()
                 # after the last request: nothing is queued any more
                 await self._rejects.flush()
-                if self._worker_metrics is not None:
-                    with contextlib.suppress(OSError):
-                        self._worker_metrics.write()
                 for task in running:
                     task.cancel()
         finally:
@@ -137,7 +110,6 @@ class Producer:
                     host,
                     port,
                     bounds=dataclasses.replace(bounds, reserve=Reserve()),
-                    is_shared=self._worker is not None,
                     tls=settings.tls,
                     grace_s=math.ceil(settings.ack_timeout_s) + 1,
                 )
@@ -150,8 +122,6 @@ class Producer:
         yield "registration", self._register()
         if self._settings.keys_file is not None:
             yield "write keys", self._keys.run()
-        if self._worker_metrics is not None:
-            yield "worker metrics", self._worker_metrics.run()
 
     async def _register(self) -> None:
         await self._zookeeper.connect()
@@ -159,8 +129,6 @@ class Producer:
 
     def _on_table(self, table: StreamTable) -> None:
         self._sink.set_topics([self._settings.names.fragments(stream) for stream in range(table.count)])
-        if self._worker is not None:
-            self._worker.ready_file.touch()
 
     def _on_lost(self) -> None:
         self._metrics.lost_batches += 1
@@ -176,17 +144,9 @@ def _keep_freed_memory() -> None:
 
 
 async def run(settings: ProducerSettings, stop: asyncio.Event) -> None:
-    """Runs a producer, or one worker of it, or the supervisor of its workers, until `stop`."""
-    worker = Worker.from_argv(sys.argv)
-    if worker is not None:
-        worker.add_number_to_logs()
-        worker.stop_with_parent(stop, settings.ack_timeout_s + STOP_GRACE_S)
-        await Producer(worker.settings(settings), worker).serve(stop)
-    elif settings.workers > 1:
-        await Supervisor(settings, [sys.executable, *sys.orig_argv[1:]]).run(stop)
-    else:
-        await Producer(settings).serve(stop)
+    """Runs a producer until `stop`."""
+    await Producer(settings).serve(stop)
 
 
 if __name__ == "__main__":
-    sys.exit(main("producer", ProducerSettings, run, internal={OPTION: 2}))
+    sys.exit(main("producer", ProducerSettings, run))

@@ -6,7 +6,6 @@ files. Used by `__main__.py`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Annotated
 
@@ -22,7 +21,7 @@ from services.producer.http.face import ProducerFace
 from services.producer.http.gate import MARKERS, Gate, GatedApp
 from services.producer.http.metrics import ProducerMetrics
 from services.producer.http.openapi import MARKERS_RESPONSES, TABLE_RESPONSES, WRITE_KEYS, document_fragments
-from services.producer.http.status import ProducerStatus, install_status, status_of
+from services.producer.http.status import install_status
 from services.producer.ports import FragmentSink, Rejects
 from services.producer.settings import ProducerSettings
 from shared.errors import ZooKeeperUnavailable
@@ -71,9 +70,8 @@ def create_face(
     metrics: ProducerMetrics,
     cluster_id: Callable[[], str | None] = lambda: None,
     keys: WriteKeys | None = None,
-    statuses: Callable[[], list[ProducerStatus]] | None = None,
 ) -> ProducerFace:
-    """What the producer answers; without `keys` anybody may write, without `statuses` it is alone.
+    """What the producer answers; without `keys` anybody may write.
 
     `table` and `table_json` return the current stream table (None and b"" while there is none), `cluster_id`
     that of Kafka (None while it is unknown).
@@ -107,9 +105,7 @@ def create_face(
     )
     _install_markers(app, sink, table, WRITE_KEYS if keys.is_needed else [])
     _install_table(app, table_json, cluster_id, settings.namespace)
-    install_status(
-        app, statuses or (lambda: [status_of(settings.id, time.time_ns() // 1_000_000, metrics.collect())])
-    )
+    install_status(app, settings.id, metrics)
     install_agent(app, kafka=settings.kafka, namespace=settings.namespace)
     install_docs(app)
     document_fragments(app, needs_key=keys.is_needed)

@@ -20,8 +20,8 @@ import msgspec
 from services.producer.settings import DEFAULT_STREAMS, ProducerSettings
 from shared.backoff import Backoff
 from shared.errors import Unavailable, ZooKeeperUnavailable
-from shared.kafka.append_times import TimesNotOfBroker, check_append_times
-from shared.kafka.topics import ensure_topics, rejected_topic
+from shared.kafka.admin.append_times import TimesNotOfBroker, check_append_times
+from shared.kafka.admin.topics import ensure_topics, rejected_topic
 from shared.model.cluster import ProducerNode
 from shared.model.routing import StreamTable, parse_table
 from shared.zookeeper.stream_table import REREAD_S, TableUnreadable, ensure_table

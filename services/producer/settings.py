@@ -82,14 +82,9 @@ class ProducerSettings(ServiceSettings):
     )
     reject_share_bytes: int = setting(
         8 * 1024 * 1024,
-        "rejects of one reason that the producer stores at once, and as much again in 5 days; its workers "
-        "and the names of write keys divide it; more are only counted",
+        "rejects of one reason that the producer stores at once, and as much again in 5 days; the names of "
+        "write keys divide it; more are only counted",
         at_least(1024 * 1024, "it is divided, and a reject has up to 33 KB"),
-    )
-    workers: int = setting(
-        1,
-        "processes that share the port, each on one core; each has its own memory limits",
-        between(1, 64, "more workers than cores only wait for each other"),
     )
     write_keys: str = setting(
         "",

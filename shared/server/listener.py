@@ -43,15 +43,10 @@ class _Server(uvicorn.Server):
                     await asyncio.wait(tasks)
 
 
-def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
-    """A socket bound to host:port; if shared, other processes of ours can bind the same port.
-
-    Raises BatonError when the port is occupied.
-    """
+def listen(host: str, port: int) -> socket.socket:
+    """A socket bound to host:port. Raises BatonError when the port is occupied."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if is_shared:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         listener.bind((host, port))
     except OSError as error:
@@ -67,7 +62,6 @@ async def http_server(
     port: int,
     *,
     bounds: Bounds | None = None,
-    is_shared: bool = False,
     tls: TlsFiles | None = None,
     grace_s: float = 5,
     connect: Callable[..., HttpConnection] = HttpConnection,
@@ -77,7 +71,7 @@ async def http_server(
     Speaks HTTPS if `tls` has a certificate. Raises BatonError when the port is occupied.
     """
     # bound here, because uvicorn would end the process on an occupied port
-    listener = listen(host, port, is_shared=is_shared)
+    listener = listen(host, port)
     options: dict[str, Any] = {
         "http": functools.partial(connect, face=face, bounds=bounds or Bounds()),
         "ws": "none",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from shared.service.settings import Row, describe
@@ -18,13 +18,8 @@ from shared.service.settings import Row, describe
 LEAST_COLUMNS = 60
 
 
-def parse_arguments(
-    name: str, settings_class: type[Any], arguments: Sequence[str], internal: Mapping[str, int]
-) -> argparse.Namespace:
-    """The parsed arguments; `internal` options take that many values and are not in the help.
-
-    Exits with 0 after `--help`, and with 2 on an unknown argument.
-    """
+def parse_arguments(name: str, settings_class: type[Any], arguments: Sequence[str]) -> argparse.Namespace:
+    """The parsed arguments. Exits with 0 after `--help`, and with 2 on an unknown argument."""
     parser = argparse.ArgumentParser(
         prog=f"python -m services.{name}",
         description="Runs until SIGTERM or Ctrl-C. Every setting is an environment variable.",
@@ -33,8 +28,6 @@ def parse_arguments(
         allow_abbrev=False,
     )
     parser.add_argument("--print-config", action="store_true", help="print the settings in force, and exit")
-    for option, count in internal.items():
-        parser.add_argument(option, nargs=count, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 

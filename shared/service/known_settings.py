@@ -122,7 +122,6 @@ KNOWN = frozenset(
         "BATON_TOKEN",
         "BATON_TOKEN_FILE",
         "BATON_URL",
-        "BATON_WORKERS",
         "BATON_WRITE_KEY",
         "BATON_WRITE_KEYS",
         "BATON_WRITE_KEYS_FILE",
@@ -133,6 +132,8 @@ KNOWN = frozenset(
         "BATON_ZOOKEEPER_USER",
     }
 )
+GONE = {"BATON_WORKERS": "start several producers"}
+"""What to do in place of a setting that there was."""
 _PREFIX = "BATON_"
 _OF_TESTS = "BATON_TEST_"
 """Tests hand such variables to the processes that they start."""
@@ -141,12 +142,14 @@ _LEAST_RATIO = 0.7
 
 
 def misspelt(environment: Mapping[str, str]) -> list[str]:
-    """A sentence for each variable that nothing reads, with the nearest known name if there is one."""
+    """A sentence for each variable that nothing reads, with what to use in its place if that is known."""
     unknown = (name for name in environment if name.startswith(_PREFIX) and not name.startswith(_OF_TESTS))
     return [f"{name} is not a setting{_hint(name)}" for name in sorted(unknown) if name not in KNOWN]
 
 
 def _hint(name: str) -> str:
+    if name in GONE:
+        return f" any more: {GONE[name]}"
     # without the prefix, which makes every name similar
     own = {known.removeprefix(_PREFIX): known for known in KNOWN}
     near = difflib.get_close_matches(name.removeprefix(_PREFIX).upper(), own, n=1, cutoff=_LEAST_RATIO)

@@ -14,7 +14,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -51,20 +51,13 @@ class JsonLines(logging.Formatter):
         return msgspec.json.encode(line, enc_hook=repr).decode()
 
 
-def main(
-    name: str,
-    settings_class: type[S],
-    serve: Callable[[S, asyncio.Event], Awaitable[None]],
-    *,
-    internal: Mapping[str, int] | None = None,
-) -> int:
+def main(name: str, settings_class: type[S], serve: Callable[[S, asyncio.Event], Awaitable[None]]) -> int:
     """Runs `serve(settings, stop)` until it returns, and returns the exit code.
 
     0 after an orderly stop, 1 after a failure, 2 for invalid settings (each fault goes to standard error).
-    Unknown arguments exit with 2, `--help` with 0. `internal` names the options that the service passes to
-    itself, each with its number of values.
+    Unknown arguments exit with 2, `--help` with 0.
     """
-    arguments = parse_arguments(name, settings_class, sys.argv[1:], internal or {})
+    arguments = parse_arguments(name, settings_class, sys.argv[1:])
     try:
         settings = load(settings_class, os.environ)
     except SettingsInvalid as error:

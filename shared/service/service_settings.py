@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from shared.errors import InvalidInput
-from shared.kafka.access import MECHANISMS, PROTOCOLS, KafkaAccess
+from shared.kafka.connect.access import MECHANISMS, PROTOCOLS, KafkaAccess
 from shared.model.names import Names, is_namespace
 from shared.secret_file import SecretFile
 from shared.service.settings import between, one_of, setting

@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import Iterable
 
 from shared.errors import InvalidInput, Unavailable
-from shared.kafka.access import Kafka
-from shared.kafka.topics import ensure_topics, fragments_topics, list_topics
+from shared.kafka.admin.topics import ensure_topics, fragments_topics, list_topics
+from shared.kafka.connect.access import Kafka
 from shared.model.names import Names
 from shared.model.routing import StreamTable, initial_table, parse_table
 from shared.zookeeper.unreadable import FAULTS, UnreadableZnodes

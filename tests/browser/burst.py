@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from shared.kafka.cluster import Cluster
-from shared.kafka.sender import Sender
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.send.sender import Sender
 from shared.model.names import Names
 from shared.model.routing import initial_table
 

@@ -12,7 +12,7 @@ import pytest
 from agent.tests import chromium
 from agent.tests.chromium import Browser, find_programs
 from bench.console import control
-from cli.stack.lock import jar_folder
+from cli.stack.jars.lock import jar_folder
 from tests.browser.baton import RunningBaton
 from tests.browser.hostile import HOSTILE_WISH, empty_control, hostile_control
 from tests.browser.page import Page

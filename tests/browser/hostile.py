@@ -18,11 +18,12 @@ import uvicorn
 from fastapi import FastAPI
 
 from bench.simulated_runs import report
-from services.control.core.observed import Cluster, Offsets
-from services.control.core.runs import RunError
+from services.control.core.report.observed import Cluster, Offsets
+from services.control.core.runs.run import RunError
 from shared.model.routing import initial_table
 from tests.tables import NOON, session, write_sessions
-from tests.unit.control.console.runs_desk import DIFFERS, NOW_MS, Runs
+from tests.unit.control.http.console.runs_desk import DIFFERS, NOW_MS, Runs
+from tests.unit.control.http.test_app import app_of
 from tests.unit.control.looked_up import InMemoryOwners, InMemoryRecords, open_session
 from tests.unit.control.sources import (
     LETTER,
@@ -33,7 +34,6 @@ from tests.unit.control.sources import (
     head,
     small_baton,
 )
-from tests.unit.control.test_app import app_of
 
 STREAMS: Final = 4
 TRILLION: Final = 10**12

@@ -10,11 +10,11 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 
-from services.control.core.history import GroupSample, Sample, encode_sample
-from services.control.core.hour import SLOTS, STEP_MS, slot_of
-from shared.kafka.cluster import Cluster
-from shared.kafka.sender import Sender
-from shared.kafka.topics import ensure_topics, events_topic, history_topic
+from services.control.core.history.group_history import GroupSample, Sample, encode_sample
+from services.control.core.history.hour import SLOTS, STEP_MS, slot_of
+from shared.kafka.admin.topics import ensure_topics, events_topic, history_topic
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.send.sender import Sender
 from shared.model.events import Event, encode_event
 from shared.model.names import DEFAULT_GROUP, Names
 

@@ -9,11 +9,11 @@ import math
 import random
 from collections.abc import Iterator
 
-from services.control.core.hour import SLOTS, STEP_MS, slot_of
-from services.control.core.queue_history import QueueNumbers, QueuesSample, encode_queues_sample
-from shared.kafka.cluster import Cluster
-from shared.kafka.sender import Sender
-from shared.kafka.topics import ensure_topics, history_topic
+from services.control.core.history.hour import SLOTS, STEP_MS, slot_of
+from services.control.core.history.queue_history import QueueNumbers, QueuesSample, encode_queues_sample
+from shared.kafka.admin.topics import ensure_topics, history_topic
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.send.sender import Sender
 from shared.model.names import Names
 
 SEED = 11

@@ -15,10 +15,12 @@ from typing import Any, Final
 import msgspec
 
 from bench.simulated_runs import AUDIT, LAKE, report
-from cli.stack.leash import on_leash
-from services.control.adapters.process_group import born_of
-from services.control.adapters.run_store import RunStore
-from services.control.core.runs import Progress, Run, RunError, RunState, ScheduledFor
+from cli.stack.processes.leash import on_leash
+from services.control.adapters.runs.process_group import born_of
+from services.control.adapters.runs.store import RunStore
+from services.control.core.runs.run import Progress, Run, RunError, RunState, ScheduledFor
+from services.control.spark.run.request import RunRequest
+from shared.model.group import GroupSettings
 from shared.model.names import DEFAULT_GROUP
 
 MINUTE_MS: Final = 60_000
@@ -118,7 +120,10 @@ class PastRuns:
         )
 
     def _keep(self, run: Run, result: dict[str, Any] | None) -> None:
-        self._store.create(run, {})
+        request = RunRequest(
+            id=run.id, job=run.job, kafka="", lake="", jars="", group_settings=GroupSettings(), streams=1
+        )
+        self._store.create(run, request)
         folder = self._store.folder_of(run.id)
         lines = (f"26/11/23 14:13:{n:02} INFO TaskSetManager: finished task {n}\n" for n in range(40))
         (folder / "driver.log").write_text("".join(lines))

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Collection
 
 from cli.kafka.repair import change_settings, delete_offsets, delete_records
-from shared.kafka.cluster import Cluster
-from shared.kafka.groups import KafkaGroup
-from shared.kafka.topics import ensure_topics, fragments_topics, list_topics, sessions_topic
+from shared.kafka.admin.committed import KafkaGroup
+from shared.kafka.admin.topics import ensure_topics, fragments_topics, list_topics, sessions_topic
+from shared.kafka.connect.cluster import Cluster
 from tests.e2e.readers import Where
 from tests.topics import admin_client
 from tests.waiting import POLL_S

@@ -22,7 +22,7 @@ from services.consumer.adapters.kafka import sink as kafka_sink
 from services.consumer.core.commits import stream
 from services.consumer.member import effects
 from services.consumer.settings import ConsumerSettings
-from shared.kafka.transactional import GroupOffset, TransactionalWriter
+from shared.kafka.send.transactional import GroupOffset, TransactionalWriter
 from shared.service.runtime import main
 
 CRASH = "BATON_TEST_CRASH"

@@ -19,7 +19,7 @@ import httpx
 import msgspec
 from aiokafka import AIOKafkaProducer
 
-from cli.stack.lock import jar_folder
+from cli.stack.jars.lock import jar_folder
 from shared.errors import BatonError, KafkaUnavailable, Unavailable
 from shared.model.cluster import ClaimNode
 from shared.model.fragments import encode_marker

@@ -15,11 +15,11 @@ from click.testing import CliRunner, Result
 
 from cli.kafka.mirror.config import WORKERS, MirrorOptions, mirror_config
 from cli.main import cli
-from cli.stack.leash import on_leash
 from cli.stack.mirror import mirror_argv
-from shared.kafka.access import KafkaAccess
-from shared.kafka.cluster import Cluster
-from shared.kafka.groups import KafkaGroup
+from cli.stack.processes.leash import on_leash
+from shared.kafka.admin.committed import KafkaGroup
+from shared.kafka.connect.access import KafkaAccess
+from shared.kafka.connect.cluster import Cluster
 from shared.model.group import GroupSettings
 from shared.model.names import Names
 from shared.model.routing import initial_table

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from shared.kafka.cluster import Cluster
-from shared.kafka.groups import KafkaGroup
-from shared.kafka.heads import read_heads
+from shared.kafka.admin.committed import KafkaGroup
+from shared.kafka.admin.heads import read_heads
+from shared.kafka.connect.cluster import Cluster
 from shared.model.group import GroupSettings
 from shared.model.head import Counts, Head
 from shared.model.names import DEFAULT_GROUP, Names

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cli.stack.leash import on_leash
+from cli.stack.processes.leash import on_leash
 from tests.waiting import until
 
 CHECKOUT = Path(__file__).parents[2]

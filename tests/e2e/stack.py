@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cli.http.client import connect
-from cli.stack.local import LocalStack
+from cli.stack.local.stack import LocalStack
 from cli.stack.options import StackOptions
 from tests.e2e.fleet import QUICK
 from tests.e2e.service import CHECKOUT

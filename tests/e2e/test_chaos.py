@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.stack.jars import fetch_jars
+from cli.stack.jars.downloads import fetch_jars
 from tests.e2e import chaos_update
 from tests.e2e.chaos import Plan, chaos
 from tests.e2e.chaos_regrown import regrown_logs

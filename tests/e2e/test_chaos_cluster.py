@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.stack.jars import fetch_jars
+from cli.stack.jars.downloads import fetch_jars
 from tests.e2e.chaos import Plan, chaos
 from tests.e2e.fleet import new_seed
 from tests.e2e.stack import left_running

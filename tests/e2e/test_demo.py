@@ -15,7 +15,7 @@ import pytest
 
 from cli.http.client import connect
 from cli.stack.options import StackOptions, ports_of
-from cli.stack.probes import check_ports
+from cli.stack.processes.probes import check_ports
 from cli.terminal.exit_codes import ExitCode
 from tests.e2e.stack import baton, left_running
 from tests.servers import free_port_offset

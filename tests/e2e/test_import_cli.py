@@ -8,9 +8,9 @@ from typing import Any
 
 from cli.demo.log import generated_log
 from cli.demo.truth import TruthCheck
-from cli.importing.content import ContentHash
-from cli.kafka.delivered import open_sessions
-from cli.stack.local import LocalStack
+from cli.importing.reading.content import ContentHash
+from cli.kafka.sessions import open_sessions
+from cli.stack.local.stack import LocalStack
 from shared.model.names import Names
 from tests.e2e.stack import baton, baton_json, settled, stack_in
 

@@ -18,12 +18,12 @@ from cli.kafka.rights import rights_of
 from services.queue.core.commands import MAX_LEASED
 from services.queue.core.items import MAX_POSTED
 from services.queue.core.replica import SNAPSHOT_EVERY
-from shared.kafka.access import KafkaAccess
-from shared.kafka.cluster import Cluster
-from shared.kafka.groups import KafkaGroup
-from shared.kafka.offsets import LATEST, list_offsets
-from shared.kafka.topics import ensure_topics, queue_topic
-from shared.kafka.users import Right
+from shared.kafka.admin.committed import KafkaGroup
+from shared.kafka.admin.topics import ensure_topics, queue_topic
+from shared.kafka.admin.users import Right
+from shared.kafka.connect.access import KafkaAccess
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.offsets import LATEST, list_offsets
 from shared.model.names import Names
 from shared.service.known_settings import KNOWN
 from shared.service.private_files import write_private

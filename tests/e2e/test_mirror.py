@@ -23,9 +23,9 @@ from aiokafka import AIOKafkaConsumer
 from cli.kafka.mirror.config import WORKERS
 from cli.kafka.mirror.take_over import Undecided
 from cli.stack.mirror import missing_jars
-from shared.kafka.cluster import Cluster
-from shared.kafka.groups import KafkaGroup
-from shared.kafka.topics import list_topics
+from shared.kafka.admin.committed import KafkaGroup
+from shared.kafka.admin.topics import list_topics
+from shared.kafka.connect.cluster import Cluster
 from shared.model.group import GroupSettings
 from shared.model.names import Names
 from tests.e2e.fleet import PARTITIONS, SETTINGS, Fleet, fleet, new_seed

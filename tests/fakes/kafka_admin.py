@@ -12,7 +12,7 @@ from typing import Any
 
 from aiokafka.protocol.api import Request
 
-from shared.kafka.wire.settings import ChangeSettings
+from shared.kafka.wire.alter_configs import ChangeSettings
 from tests.fakes.kafka_transactions import TransactionalKafka
 
 EXISTS, NOT_CONTROLLER, NOT_COORDINATOR, UNKNOWN_TOPIC, INVALID, INVALID_TOPIC = 36, 41, 16, 3, 40, 17

@@ -17,10 +17,11 @@ from services.consumer.core.commits.checkpoint import (
     Checkpoint,
     check_reaches,
     find_head,
-    fold_records,
+    folding_records,
     new_stream,
 )
 from services.consumer.core.commits.commit import Commit
+from services.consumer.core.slices import at_once
 from services.consumer.ports import Fenced
 from shared.errors import KafkaUnavailable
 from shared.model.fragments import encode_marker
@@ -201,7 +202,7 @@ class InMemoryLog:
             return Checkpoint(head=head)
         records = sorted(self.stored(stream).records.items())
         kept = [(o, raw) for o, raw in records if head.checkpoint_from <= o <= head.newest]
-        return fold_records(head, kept, self.settings.repeat_ms)
+        return at_once(folding_records(head, kept, self.settings.repeat_ms))
 
     def commit(self, stream: int, producer: int, process: str, commit: Commit) -> list[int]:
         """One transaction; in exactly_once the sessions are part of it. Raises Fenced."""

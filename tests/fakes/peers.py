@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 from services.consumer.core.handover.rules import BundleRequest, Completion, Offer
+from services.consumer.core.slices import at_once
 from services.consumer.handover.hints import HintStore
 from shared.errors import (
     BatonError,
@@ -52,18 +53,20 @@ class InMemoryPeers:
         """See Peers."""
 
         def receive(hint_store: HintStore) -> asyncio.Future[None] | None:
-            hint_store.receive_copy(offer, body)
+            at_once(hint_store.receiving_copy(offer, body))
             return hint_store.arrivals.turn_of(offer)
 
         await self._call("offer", address, receive)
 
     async def complete(self, address: str, completion: Completion, body: bytes) -> None:
         """See Peers."""
-        await self._call("complete", address, lambda hint_store: hint_store.receive_delta(completion, body))
+        await self._call(
+            "complete", address, lambda hint_store: at_once(hint_store.receiving_delta(completion, body))
+        )
 
     async def fetch(self, address: str, request: BundleRequest) -> bytes:
         """See Peers."""
-        return await self._call("fetch", address, lambda hint_store: hint_store.give(request))
+        return await self._call("fetch", address, lambda hint_store: at_once(hint_store.giving(request)))
 
     async def _call(self, what: str, address: str, act: Callable[[HintStore], T | asyncio.Future[T]]) -> T:
         network = self._network

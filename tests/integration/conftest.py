@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli.stack.class_archives import ensure_archive
-from cli.stack.jars import fetch_jars
-from cli.stack.lock import jar_folder
+from cli.stack.jars.downloads import fetch_jars
+from cli.stack.jars.lock import jar_folder
+from cli.stack.servers.class_archives import ensure_archive
 from services.consumer.adapters.kafka.log import KafkaStreamLog
-from services.control.spark.request import RunRequest
-from shared.kafka.topics import checkpoints_topic, ensure_topics, fragments_topics, sessions_topic
+from services.control.spark.run.request import RunRequest
+from shared.kafka.admin.topics import checkpoints_topic, ensure_topics, fragments_topics, sessions_topic
 from shared.model.names import Names
 from tests.integration.kafka_log_ground import RETENTION_MS
 from tests.log_contract import SETTINGS
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def spark() -> Iterator[SparkSession]:
     """A Spark session with the Kafka connector and Delta, started when first asked for."""
     # only here, because importing pyspark takes a second that most tests need not spend
-    from services.control.spark.spark_session import start_spark
+    from services.control.spark.session.spark_session import start_spark
 
     fetch_jars("spark", quiet=True)
     ensure_archive("spark")

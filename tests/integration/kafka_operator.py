@@ -8,15 +8,10 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import RecordsToDelete
 from aiokafka.protocol.admin import DeleteGroupsRequest
 
-from shared.kafka.catalog import TopicSpec
-from shared.kafka.cluster import Cluster
-from shared.kafka.offsets import LATEST, list_offsets
-from shared.kafka.topics import (
-    checkpoints_topic,
-    ensure_topics,
-    fragments_topics,
-    list_topics,
-)
+from shared.kafka.admin.catalog import TopicSpec
+from shared.kafka.admin.topics import checkpoints_topic, ensure_topics, fragments_topics, list_topics
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.offsets import LATEST, list_offsets
 from shared.model.names import Names
 from tests.integration.kafka_log_ground import RETENTION_MS
 from tests.topics import admin_client, records_of

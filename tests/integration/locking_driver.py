@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from services.control.spark.driver import __main__ as driver
-from services.control.spark.driver.run_lock import CheckLock
-from services.control.spark.request import Result, RunRequest
+from services.control.spark.run.lock import CheckLock
+from services.control.spark.run.request import Result, RunRequest
 
 POLL_S = 0.02
 

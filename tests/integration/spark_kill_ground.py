@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 import httpx
 
-from services.control.adapters.run_store import RunStore
-from services.control.core.runs import Run
+from services.control.adapters.runs.store import RunStore
+from services.control.core.runs.run import Run
 from services.control.spark.reports.report import TABLES
-from services.control.spark.request import ClusterOptions
+from services.control.spark.run.request import ClusterOptions
 from shared.model.group import GroupSettings
 from shared.model.names import DEFAULT_GROUP, Names
 from shared.model.routing import initial_table

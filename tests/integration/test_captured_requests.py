@@ -10,8 +10,7 @@ import httpx
 import pytest
 
 from services.consumer.handover.messages import decompress
-from services.control.adapters.http_drain import HttpDrain
-from services.control.adapters.signed_requests import SignedRequests
+from services.control.adapters.processes.signed_requests import HttpDrain, SignedRequests
 from shared.model.secrets import Secrets
 from tests.integration.handover_ends import SECRETS, plain_client, sent, serving
 from tests.peers_contract import Donation

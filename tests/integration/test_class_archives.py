@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.stack.class_archives import ensure_archive
+from cli.stack.servers.class_archives import ensure_archive
 from shared.class_archive import archive_of
 from tests.servers import KafkaServer
 

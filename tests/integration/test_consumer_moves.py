@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from services.consumer.member.status import stream_status
-from shared.kafka.topics import ensure_topics, fragments_topics
+from shared.kafka.admin.topics import ensure_topics, fragments_topics
 from tests.e2e.readers import judge
 from tests.e2e.service import CHECKOUT
 from tests.e2e.visits import Visits

@@ -14,15 +14,15 @@ from fastapi import FastAPI
 
 from cli.http.client import connect
 from cli.http.sse import ServerSentEvent
-from services.control.adapters import kafka_events
-from services.control.adapters.kafka_events import KafkaEvents
-from services.control.core.recent_events import EventFilter
+from services.control.adapters.topics import events as kafka_events
+from services.control.adapters.topics.events import KafkaEvents
+from services.control.core.events.recent_events import EventFilter
 from services.control.http.api.events import events_routes
-from services.control.live.feed import EventFeed
-from shared.kafka import event_sink as sinks
-from shared.kafka.cluster import Cluster
-from shared.kafka.event_sink import KafkaEventSink
-from shared.kafka.topics import ensure_topics, events_topic
+from services.control.live.feed.feed import EventFeed
+from shared.kafka.admin.topics import ensure_topics, events_topic
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.send import event_sink as sinks
+from shared.kafka.send.event_sink import KafkaEventSink
 from shared.model.names import Names
 from shared.server.face import Face
 from shared.server.listener import http_server

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 
 from aiokafka import AIOKafkaProducer
 
-from services.control.adapters.kafka_history import KafkaHistory
-from services.control.core.history import parse_sample
-from services.control.live.history import History
-from shared.kafka.topics import ensure_topics, history_topic
+from services.control.adapters.topics.history import KafkaHistory
+from services.control.core.history.group_history import parse_sample
+from services.control.live.view.history import History
+from shared.kafka.admin.topics import ensure_topics, history_topic
 from shared.model.names import DEFAULT_GROUP, Names
 from tests.servers import KafkaServer
 from tests.topics import records_of

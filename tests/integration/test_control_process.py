@@ -13,11 +13,11 @@ from typing import Any
 import httpx
 import msgspec
 
-from cli.stack.jars import fetch_jars
-from cli.stack.lock import jar_folder
-from services.control.adapters.process_group import ProcessGroup
-from services.control.adapters.run_store import RunStore
-from shared.kafka.topics import ensure_topics, fragments_topics, sessions_topic
+from cli.stack.jars.downloads import fetch_jars
+from cli.stack.jars.lock import jar_folder
+from services.control.adapters.runs.process_group import ProcessGroup
+from services.control.adapters.runs.store import RunStore
+from shared.kafka.admin.topics import ensure_topics, fragments_topics, sessions_topic
 from shared.model.cluster import ClaimNode, MemberNode, StreamNode
 from shared.model.group import GroupSettings
 from shared.model.head import Counts, Head

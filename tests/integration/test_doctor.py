@@ -12,15 +12,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.main import cli
-from shared.kafka.catalog import change_settings, read_settings
-from shared.kafka.cluster import Cluster
+from shared.kafka.admin.catalog import change_settings, read_settings
+from shared.kafka.connect.cluster import Cluster
 from shared.model.group import GroupSettings
 from shared.model.names import Names
 from shared.model.routing import initial_table
 from shared.zookeeper.connection import ZooKeeper
 from tests.servers import free_port
+from tests.unit.cli.commands.test_show import ANSWERS
 from tests.unit.cli.fake_services import InMemoryControl, served
-from tests.unit.cli.test_show_lists import ANSWERS
 from tests.waiting import until
 
 FAULTS = {

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from shared.kafka.cluster import Cluster
-from shared.kafka.event_sink import KafkaEventSink
-from shared.kafka.topics import ensure_topics, events_topic
+from shared.kafka.admin.topics import ensure_topics, events_topic
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.send.event_sink import KafkaEventSink
 from shared.model.events import Event, parse_event
 from shared.model.names import Names
 from tests.event_sink_contract import EventSinkContract, EventSinkWorld, numbered

@@ -11,9 +11,9 @@ import pytest
 
 from services.consumer.adapters.http_peers import HttpPeers
 from services.consumer.core.handover.rules import BundleRequest
-from services.consumer.core.handover.sent import take_delta
-from services.control.adapters.http_drain import HttpDrain
-from services.control.adapters.signed_requests import SignedRequests
+from services.consumer.core.handover.sent import taking_delta
+from services.consumer.core.slices import at_once
+from services.control.adapters.processes.signed_requests import HttpDrain, SignedRequests
 from shared.errors import PeerUnavailable
 from shared.model.secrets import Secrets
 from shared.service.signing import Envelope, digest_of, new_nonce
@@ -72,7 +72,7 @@ async def test_twenty_megabytes_can_be_handed_over_and_fetched(host: str, compre
         fetched = await pair.back.fetch(pair.address_of("a"), request)
 
     assert len(copy) > 20 * MB
-    assert take_delta(hint.state, None) == take_delta(donation.stream, None) == fetched
+    assert at_once(taking_delta(hint.state, None)) == at_once(taking_delta(donation.stream, None)) == fetched
 
 
 async def test_a_delta_reuses_the_connection_of_its_copy() -> None:

@@ -15,11 +15,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cli.stack.certificates import Authority, make_authority
-from cli.stack.znode_locks import change_acls
+from cli.stack.secured.certificates import Authority, make_authority
+from cli.stack.secured.znode_locks import change_acls
 from services.consumer.adapters.http_peers import HttpPeers
-from services.control.adapters.http_client import http_client
-from services.control.adapters.kept_connections import KeptConnections
+from services.control.adapters.processes.client import http_client
+from services.control.adapters.processes.kept_connections import KeptConnections
 from shared.errors import PeerUnavailable
 from shared.service import tls as tls_module
 from shared.service.runtime import JsonLines

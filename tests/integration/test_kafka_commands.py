@@ -9,8 +9,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from click.testing import CliRunner, Result
 
 from cli.main import cli
-from shared.kafka.cluster import Cluster
-from shared.kafka.offsets import EARLIEST, LATEST, list_offsets
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.offsets import EARLIEST, LATEST, list_offsets
 from shared.model.names import Names
 from tests.waiting import until
 

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from cli.stack.certificates import make_authority
+from cli.stack.secured.certificates import make_authority
 from services.consumer.adapters.kafka.log import KafkaStreamLog
 from shared.errors import KafkaDenied, KafkaUnavailable
-from shared.kafka.access import KafkaAccess
-from shared.kafka.catalog import TopicSpec, create_topics
-from shared.kafka.cluster import Cluster
-from shared.kafka.delivery import Delivery
-from shared.kafka.groups import KafkaGroup
-from shared.kafka.offsets import LATEST, list_offsets
-from shared.kafka.ranges import read_range
-from shared.kafka.sender import Sender
-from shared.kafka.topics import checkpoints_topic, ensure_topics, fragments_topics, sessions_topic
-from shared.kafka.transactional import GroupOffset, TransactionalWriter
+from shared.kafka.admin.catalog import TopicSpec, create_topics
+from shared.kafka.admin.committed import KafkaGroup
+from shared.kafka.admin.topics import checkpoints_topic, ensure_topics, fragments_topics, sessions_topic
+from shared.kafka.connect.access import KafkaAccess
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.offsets import LATEST, list_offsets
+from shared.kafka.read.ranges import read_range
+from shared.kafka.send.outcome import Delivery
+from shared.kafka.send.sender import Sender
+from shared.kafka.send.transactional import GroupOffset, TransactionalWriter
 from shared.model.names import Names
 from tests.integration.kafka_log_ground import RETENTION_MS
 from tests.log_contract import SETTINGS, LogContract

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from shared.errors import KafkaDenied
-from shared.kafka.cluster import WRITE_LANES, Cluster
-from shared.kafka.fetcher import Fetcher
-from shared.kafka.transactional import TransactionalWriter
-from shared.kafka.users import set_password
+from shared.kafka.admin.users import set_password
+from shared.kafka.connect.cluster import WRITE_LANES, Cluster
+from shared.kafka.read.fetcher import Fetcher
+from shared.kafka.send.transactional import TransactionalWriter
 from shared.service.private_files import write_private
 from tests.integration.test_kafka_locked import append, new_topic
 from tests.secured_kafka import ADMIN, PASSWORD, SESSION_MS, SecuredKafka

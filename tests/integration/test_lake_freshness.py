@@ -14,18 +14,18 @@ from aiokafka.admin import NewTopic
 from deltalake import DeltaTable
 from prometheus_client import CollectorRegistry
 
-from services.control.adapters.kafka_sessions import KafkaSessions
-from services.control.live.feed import EventFeed
-from services.control.live.freshness import Freshness
+from services.control.adapters.topics.sessions import KafkaSessions
+from services.control.live.feed.feed import EventFeed
 from services.control.live.metrics import registry_for
+from services.control.live.view.freshness import Freshness
 from services.control.spark.lake.plan import Note
 from services.control.tables.lake import Lake
 from services.control.tables.positions import COMMITS, LakePositions
 from shared.model.names import Names
 from tests.tables import session, write_sessions
 from tests.topics import admin_client, delete_below
+from tests.unit.control.http.test_app import InMemoryRunner
 from tests.unit.control.sources import small_baton
-from tests.unit.control.test_app import InMemoryRunner
 from tests.waiting import until
 
 RETENTION_MS = 7 * 86_400_000

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from cli.stack.faults import PortOccupied
-from cli.stack.identity import Identity, is_alive
-from cli.stack.local import LocalStack
+from cli.stack.local.stack import LocalStack
 from cli.stack.options import StackOptions
-from cli.stack.probes import is_ready
-from cli.stack.state import load_state
+from cli.stack.processes.identity import Identity, is_alive
+from cli.stack.processes.probes import is_ready
+from cli.stack.processes.state import load_state
 from cli.terminal.exit_codes import ExitCode
-from shared.kafka.topics import list_topics
+from shared.kafka.admin.topics import list_topics
 from tests.servers import free_port_offset
 
 

@@ -17,9 +17,9 @@ from services.consumer.core.commits.checkpoint import new_stream
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.ports import SessionSink
-from shared.kafka.cluster import Cluster
-from shared.kafka.groups import KafkaGroup
-from shared.kafka.heads import StoredHeads, read_heads
+from shared.kafka.admin.committed import KafkaGroup
+from shared.kafka.admin.heads import StoredHeads, read_heads
+from shared.kafka.connect.cluster import Cluster
 from shared.model.group import DELIVERIES, Delivery, GroupSettings
 from shared.model.head import Head
 from shared.model.names import Names

@@ -15,8 +15,8 @@ from services.control.http.api.access.tokens import Tokens
 from shared.server.face import Face
 from shared.server.listener import http_server
 from tests.servers import free_port
+from tests.unit.control.http.test_app import InMemoryRunner, app_of
 from tests.unit.control.sources import small_baton
-from tests.unit.control.test_app import InMemoryRunner, app_of
 
 TOKEN = "0123456789abcdef"
 PROGRAMS = find_programs()

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 
-from services.control.adapters.http_client import http_client
-from services.control.adapters.http_members import HttpMembers
-from services.control.adapters.http_owners import HttpOwners
-from services.control.adapters.http_producers import HttpProducers
-from services.control.adapters.kafka_offsets import KafkaOffsets
-from services.control.adapters.kafka_records import KafkaRecords
-from services.control.adapters.kept_connections import KeptConnections
-from services.control.adapters.signed_requests import SignedRequests
-from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
-from services.control.core.lookup import KeyRow
-from services.control.live.cluster_view import ClusterView
-from services.control.live.lookup import LookUp
+from services.control.adapters.processes.client import http_client
+from services.control.adapters.processes.kept_connections import KeptConnections
+from services.control.adapters.processes.signed_requests import HttpOwners, SignedRequests
+from services.control.adapters.processes.statuses import HttpMembers, HttpProducers
+from services.control.adapters.topics.offsets import KafkaOffsets
+from services.control.adapters.topics.records import KafkaRecords
+from services.control.adapters.znodes.cluster import ZooKeeperCluster
+from services.control.core.found import KeyRow
+from services.control.live.look_ups import LookUp
+from services.control.live.view.cluster_view import ClusterView
 from services.control.tables.lake import Lake
 from services.control.tables.reader import TableReader
 from services.control.tables.sessions import LakeSessions
@@ -27,7 +26,7 @@ from shared.zookeeper.connection import ZooKeeper
 from shared.zookeeper.secret import ensure_secrets
 from tests.integration.consumers import SETTINGS, Group, group
 from tests.integration.test_consumer_moves import emit
-from tests.tables import write_old_sessions
+from tests.tables import write_sessions
 from tests.waiting import until
 
 KEY = "k"
@@ -107,7 +106,8 @@ async def test_an_open_session_is_found_at_its_owner_and_after_a_handover_at_the
         keys = await control.look_up.keys("default", 0)
         await found.end()
         (session,) = await found.fleet.where.delivered()
-        write_old_sessions(lake, [msgspec.json.encode(session)])
+        row = {"data": [bytes(raw).decode() for raw in session.data], "day": datetime.date(2023, 11, 15)}
+        write_sessions(lake, [msgspec.structs.asdict(session) | row])
         by_id = await control.look_up.session(session.id)
 
     assert at_a.open is not None

@@ -14,7 +14,7 @@ from services.consumer.adapters.kafka.source import KafkaFragmentReader
 from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.worker import StreamWorker
-from services.control.adapters.kafka_rewinds import KafkaRewinds
+from services.control.adapters.topics.rewinds import KafkaRewinds
 from shared.model.names import Names
 from tests.integration.kafka_log_ground import delivered
 from tests.integration.kafka_operator import KafkaOperator

@@ -14,11 +14,11 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from click.testing import CliRunner, Result
 
 from cli.main import cli
-from cli.stack.jars import fetch_jars
-from cli.stack.java import find_java
-from cli.stack.lock import Use, class_path, jar_folder, read_lock
-from shared.kafka.catalog import TopicSpec
-from shared.kafka.topics import ensure_topics
+from cli.stack.jars.downloads import fetch_jars
+from cli.stack.jars.java import find_java
+from cli.stack.jars.lock import Use, class_path, jar_folder, read_lock
+from shared.kafka.admin.catalog import TopicSpec
+from shared.kafka.admin.topics import ensure_topics
 
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 Tool = Callable[..., str]

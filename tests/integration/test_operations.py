@@ -7,24 +7,22 @@ import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from services.control.adapters.http_client import http_client
-from services.control.adapters.http_drain import HttpDrain
-from services.control.adapters.http_members import HttpMembers
-from services.control.adapters.http_producers import HttpProducers
-from services.control.adapters.kafka_offsets import KafkaOffsets
-from services.control.adapters.kept_connections import KeptConnections
-from services.control.adapters.signed_requests import SignedRequests
-from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
-from services.control.adapters.zookeeper_operations import ZooKeeperOperations
-from services.control.adapters.zookeeper_pause import ZooKeeperPause
-from services.control.adapters.zookeeper_pins import ZooKeeperPins
+from services.control.adapters.processes.client import http_client
+from services.control.adapters.processes.kept_connections import KeptConnections
+from services.control.adapters.processes.signed_requests import HttpDrain, SignedRequests
+from services.control.adapters.processes.statuses import HttpMembers, HttpProducers
+from services.control.adapters.topics.offsets import KafkaOffsets
+from services.control.adapters.znodes.cluster import ZooKeeperCluster
+from services.control.adapters.znodes.operations import ZooKeeperOperations
+from services.control.adapters.znodes.pause import ZooKeeperPause
+from services.control.adapters.znodes.pins import ZooKeeperPins
 from services.control.core.causes import Cause
-from services.control.core.operations import Operation
-from services.control.core.wishes import Wish
-from services.control.live.actions import Actions
-from services.control.live.cluster_view import ClusterView
-from services.control.live.effects import Effects
-from services.control.live.operations import Operations
+from services.control.core.operations.operation import Operation
+from services.control.core.operations.wishes import Wish
+from services.control.live.acts.actions import Actions
+from services.control.live.acts.effects import Effects
+from services.control.live.acts.operations import Operations
+from services.control.live.view.cluster_view import ClusterView
 from shared.zookeeper.connection import ZooKeeper
 from shared.zookeeper.secret import ensure_secrets
 from tests.e2e.visits import Visits

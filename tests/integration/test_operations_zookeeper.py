@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from services.control.adapters.zookeeper_operations import ZooKeeperOperations
-from services.control.adapters.zookeeper_pause import ZooKeeperPause
-from services.control.core.forecasts import StreamMove
-from services.control.core.operations import Operation, OperationNode, cancelled, failed
+from services.control.adapters.znodes.operations import ZooKeeperOperations
+from services.control.adapters.znodes.pause import ZooKeeperPause
+from services.control.core.operations.forecasts import StreamMove
+from services.control.core.operations.operation import Operation, OperationNode, cancelled, failed
 from shared.model.cluster import PauseNode
 from shared.model.names import Names
 from shared.zookeeper.connection import ZooKeeper

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import re
 import signal
@@ -25,6 +26,8 @@ from tests.waiting import until
 
 JSON = {"content-type": "application/json"}
 MIB = 1024 * 1024
+ALONE = {"connection": "close"}
+"""A request with this header has its own connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +124,66 @@ async def test_it_accepts_fragments_registers_and_stops_in_order(
     assert table.content == stored.data
     assert entry is not None
     assert (code, left) == (0, None)
+
+
+async def test_requests_in_flight_are_finished_before_the_end(
+    kafka_server: KafkaServer, zookeeper: str, namespace: str
+) -> None:
+    """After SIGTERM, requests that wait for Kafka get their answers; new connections fail."""
+    settings = {"kafka": kafka_server.address, "zookeeper": zookeeper, "namespace": namespace, "streams": 1}
+    body = b'{"key":"a"}'
+    async with producer(**settings) as running:
+        await running.until_ready()
+        kafka_server.pause()
+        post = functools.partial(running.client.post, "/fragments", content=body, headers=JSON | ALONE)
+        waiting = asyncio.gather(*(post() for _ in range(8)))
+
+        async def all_wait() -> bool:
+            metrics = (await running.client.get("/metrics", headers=ALONE)).text
+            return f"baton_inflight_bytes {8 * len(body)}.0" in metrics
+
+        async def is_closed() -> bool:
+            try:
+                await running.client.get("/livez", headers=ALONE)
+            except httpx.TransportError:
+                return True
+            return False
+
+        await until(all_wait)
+        running.process.send_signal(signal.SIGTERM)
+        await until(is_closed)
+        kafka_server.resume()
+        answers = await asyncio.wait_for(waiting, 60)
+        await asyncio.wait_for(running.process.communicate(), 60)
+
+    assert [answer.status_code for answer in answers] == [200] * 8
+    assert running.process.returncode == 0
+
+
+async def test_a_start_fault_ends_it_with_a_sentence(kafka: str, zookeeper: str, namespace: str) -> None:
+    """Another number of streams than stored: one sentence, and exit code 1."""
+    settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace}
+    async with producer(**settings, streams=2) as running:
+        await running.until_ready()
+
+    async with producer(**settings, streams=3) as running:
+        _, errors = await asyncio.wait_for(running.process.communicate(), 60)
+
+    assert running.process.returncode == 1
+    assert b"producer: 3 streams are asked for (BATON_STREAMS), but the stream table has 2" in errors
+
+
+async def test_metrics_have_a_port_of_their_own(namespace: str) -> None:
+    """What is private is on one of the two ports only. It needs no servers."""
+    private = free_port()
+    away = {"kafka": "127.0.0.1:1", "zookeeper": "127.0.0.1:1", "namespace": namespace}
+    async with producer(**away, private_port=private) as running:
+        await running.until_ready(503)
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{private}", timeout=30) as operator:
+            for path in ("/metrics", "/status", "/docs", "/try"):
+                assert (await operator.get(path)).status_code == 200
+                assert (await running.client.get(path)).status_code == 404
+        assert (await running.client.get("/livez")).status_code == 200
 
 
 async def test_a_partly_stored_request_lists_what_is_not_stored(

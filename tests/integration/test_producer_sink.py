@@ -14,8 +14,8 @@ from services.producer.core.ingest import Portion
 from services.producer.kafka.sink import KafkaFragmentSink
 from services.producer.ports import FragmentSink
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import Cluster
-from shared.kafka.topics import ensure_topics, fragments_topics
+from shared.kafka.admin.topics import ensure_topics, fragments_topics
+from shared.kafka.connect.cluster import Cluster
 from shared.model.names import Names
 from tests.fakes.sink import InMemoryFragmentSink, Record, sent
 from tests.servers import KafkaServer

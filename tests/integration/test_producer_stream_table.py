@@ -11,7 +11,7 @@ import pytest
 
 from services.producer.registration import Registration
 from services.producer.settings import ProducerSettings
-from shared.kafka.topics import ensure_topics, fragments_topics, list_topics
+from shared.kafka.admin.topics import ensure_topics, fragments_topics, list_topics
 from shared.model.cluster import ProducerNode
 from shared.model.names import Names
 from shared.model.routing import StreamTable, initial_table

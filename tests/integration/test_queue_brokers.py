@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from services.queue.kafka.store import KafkaQueueStore
-from shared.kafka.access import KafkaAccess
-from shared.kafka.catalog import change_settings, read_settings
-from shared.kafka.cluster import Cluster
-from shared.kafka.topics import MIN_INSYNC
+from shared.kafka.admin.catalog import change_settings, read_settings
+from shared.kafka.admin.topics import MIN_INSYNC
+from shared.kafka.connect.access import KafkaAccess
+from shared.kafka.connect.cluster import Cluster
 from shared.kafka.wire.metadata import MetadataRequest
 from shared.model.names import Names
 from tests.integration.test_queue_service import same_states

@@ -23,12 +23,12 @@ from services.queue.kafka import cache
 from services.queue.kafka import items as kafka_items
 from services.queue.kafka.store import KafkaQueueStore
 from shared.errors import InvalidInput, KafkaUnavailable
-from shared.kafka.access import KafkaAccess
-from shared.kafka.catalog import TopicSpec, create_topics, delete_topics, list_all
-from shared.kafka.cluster import Cluster
-from shared.kafka.groups import KafkaGroup
-from shared.kafka.offsets import EARLIEST, list_offsets
-from shared.kafka.topics import ensure_topics, queue_log_topic, queue_topic
+from shared.kafka.admin.catalog import TopicSpec, create_topics, delete_topics, list_all
+from shared.kafka.admin.committed import KafkaGroup
+from shared.kafka.admin.topics import ensure_topics, queue_log_topic, queue_topic
+from shared.kafka.connect.access import KafkaAccess
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.offsets import EARLIEST, list_offsets
 from shared.model.names import Names
 from tests.servers import KafkaServer, free_port
 from tests.unit.queue.world import Worker, receipts, worker

@@ -18,15 +18,15 @@ from typing import Any
 
 import pytest
 
-from cli.stack.java import find_java
-from cli.stack.lock import class_path, jar_folder, read_lock
-from shared.kafka.catalog import TopicSpec
-from shared.kafka.cluster import Cluster
-from shared.kafka.fetcher import Fetcher
-from shared.kafka.offsets import LATEST, list_offsets
-from shared.kafka.ranges import read_range
-from shared.kafka.topics import ensure_topics
-from shared.kafka.transactional import TransactionalWriter
+from cli.stack.jars.java import find_java
+from cli.stack.jars.lock import class_path, jar_folder, read_lock
+from shared.kafka.admin.catalog import TopicSpec
+from shared.kafka.admin.topics import ensure_topics
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.fetcher import Fetcher
+from shared.kafka.read.offsets import LATEST, list_offsets
+from shared.kafka.read.ranges import read_range
+from shared.kafka.send.transactional import TransactionalWriter
 from shared.kafka.wire.records import CODECS
 
 PROGRAM = Path(__file__).with_name("KafkaClient.java")

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.importing.lanes import BatchLimits
+from cli.importing.sending.lanes import BatchLimits
 from cli.kafka.rejects import Place, open_rejected
 from cli.main import cli
 from cli.rejects.replay import Replayed, replay
 from cli.terminal.exit_codes import ExitCode
 from services.producer.kafka.rejects import KafkaRejects
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import Cluster
-from shared.kafka.topics import ensure_topics, rejected_topic
+from shared.kafka.admin.topics import ensure_topics, rejected_topic
+from shared.kafka.connect.cluster import Cluster
 from shared.model.names import Names
 from shared.model.rejects import MAX_KEPT_BYTES, Reject, parse_reject
 from tests.integration.test_producer_service import producer

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from services.control.adapters.kafka_rewinds import KafkaRewinds
-from shared.kafka.topics import checkpoints_topic, ensure_topics, sessions_topic
+from services.control.adapters.topics.rewinds import KafkaRewinds
+from shared.kafka.admin.topics import checkpoints_topic, ensure_topics, sessions_topic
 from shared.model.head import Head
 from shared.model.names import Names
 from shared.model.start import Cut

@@ -16,14 +16,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cli.kafka.delivered import open_sessions
-from cli.stack.certificates import make_authority
+from cli.kafka.sessions import open_sessions
 from cli.stack.options import StackOptions
-from cli.stack.secured import FOLDER, OPERATOR, TOKENS, StackLocks
-from cli.stack.spark_servers import spark_environment, spark_worker_argv
+from cli.stack.secured.certificates import make_authority
+from cli.stack.secured.locks import FOLDER, OPERATOR, TOKENS, StackLocks
+from cli.stack.servers.spark_servers import spark_environment, spark_worker_argv
 from shared.errors import KafkaUnavailable, ZooKeeperRefused, ZooKeeperUnavailable
-from shared.kafka.access import KafkaAccess
-from shared.kafka.topics import list_topics
+from shared.kafka.admin.topics import list_topics
+from shared.kafka.connect.access import KafkaAccess
 from shared.model.names import DEFAULT_GROUP, Names
 from shared.service.private_files import write_private
 from shared.service.tls import TlsFiles, client_context

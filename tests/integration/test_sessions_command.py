@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from aiokafka import AIOKafkaProducer
 from click.testing import CliRunner, Result
 
-from cli.kafka.delivered import open_sessions
+from cli.kafka.sessions import open_sessions
 from cli.main import cli
 from shared.model.names import Names
 from shared.model.sessions import Session, encode_session

@@ -11,10 +11,10 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from cli.stack.jars import fetch_jars
-from cli.stack.spark_command import spark_group
-from services.control.adapters import spark_progress
-from services.control.core.runs import Run
+from cli.stack.commands.spark import spark_group
+from cli.stack.jars.downloads import fetch_jars
+from services.control.adapters.runs import progress as spark_progress
+from services.control.core.runs.run import Run
 from services.control.settings import ControlSettings
 from services.control.wiring import cluster_for
 from shared.service.settings import load

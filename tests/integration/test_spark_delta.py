@@ -10,11 +10,11 @@ import pytest
 
 from services.control.spark import delta
 from services.control.spark.delta import Overtaken, Transaction, delta_log
-from services.control.spark.driver.run_lock import unlocked
 from services.control.spark.lake.table import LakeTable
 from services.control.spark.reports.kept import Note
 from services.control.spark.reports.plan import parse_plan
 from services.control.spark.reports.publishing import Publisher
+from services.control.spark.run.lock import unlocked
 from shared.model.names import DEFAULT_GROUP
 
 if TYPE_CHECKING:

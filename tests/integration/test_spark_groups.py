@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from cli.stack.lock import jar_folder
+from cli.stack.jars.lock import jar_folder
 from services.control.spark.audit.job import audit
-from services.control.spark.request import RunRequest
+from services.control.spark.run.request import RunRequest
 from shared.model.group import parse_group_settings
 from shared.zookeeper.group_chain import read_chain
 from tests.e2e.fleet import SETTINGS, Fleet, fleet, new_seed

@@ -28,8 +28,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from cli.stack.jars import fetch_jars
-from services.control.adapters import spark_progress
+from cli.stack.jars.downloads import fetch_jars
+from services.control.adapters.runs import progress as spark_progress
 from shared.model.names import DEFAULT_GROUP, Names
 from shared.zookeeper.connection import ZooKeeper
 from tests.e2e.fleet import new_seed
@@ -46,18 +46,14 @@ from tests.integration.spark_kill_ground import (
 from tests.lake import DAY_MS, NOON_MS, session_record
 from tests.spark import Pipeline, closed_log
 from tests.spark_cluster import SparkCluster, spark_cluster
-from tests.tables import write_old_sessions
 
 pytestmark = pytest.mark.soak
 KEYS = 7
 FRAGMENTS = 350
 DAYS = 3
 MINUTE_MS = 60_000
-JOBS = {"lake": "", "reports": "", "audit": "", "maintain": "OPTIMIZE", "rewrite": "WRITE"}
-"""Each with the operation whose commit is the moment `commit`; "" for any.
-
-`rewrite` is `maintain` on a table of Baton before `layout` 2, which has two groups.
-"""
+JOBS = {"lake": "", "reports": "", "audit": "", "maintain": "OPTIMIZE"}
+"""Each with the operation whose commit is the moment `commit`; "" for any."""
 VICTIMS = ("driver", "control", "executors")
 
 
@@ -69,7 +65,6 @@ def exists(job: str, moment: str) -> bool:
 
 
 CELLS = [cell for cell in itertools.product(JOBS, MOMENTS, VICTIMS) if exists(*cell[:2])]
-GROUPS = (DEFAULT_GROUP, "other")
 
 
 @pytest.fixture(scope="module")
@@ -88,24 +83,18 @@ async def records_of_log(pipeline: Pipeline) -> list[tuple[bytes, bytes]]:
     return [(session.key.encode(), value) for session, value in sessions]
 
 
-def days_of_sessions(group: str) -> list[tuple[bytes, bytes]]:
+def days_of_sessions() -> list[tuple[bytes, bytes]]:
     """Records of sessions that arrived on several days, long after they began."""
     return [
-        session_record(
-            f"k{n}", n, opened_at=NOON_MS + n % DAYS * DAY_MS, first_time=NOON_MS - 9 * DAY_MS, group=group
-        )
+        session_record(f"k{n}", n, opened_at=NOON_MS + n % DAYS * DAY_MS, first_time=NOON_MS - 9 * DAY_MS)
         for n in range(DAYS * KEYS)
     ]
 
 
 async def prepare(job: str, ground: Ground, pipeline: Pipeline) -> int:
     """Makes what the job works on; returns the number of the group's sessions."""
-    is_upkeep = job in ("maintain", "rewrite")
-    records = days_of_sessions(DEFAULT_GROUP) if is_upkeep else await records_of_log(pipeline)
-    if job == "rewrite":
-        old = [value for group in GROUPS for _, value in days_of_sessions(group)]
-        write_old_sessions(ground.lake / pipeline.namespace, old)
-    if job in ("lake", "audit", "rewrite"):
+    records = days_of_sessions() if job == "maintain" else await records_of_log(pipeline)
+    if job in ("lake", "audit"):
         await pipeline.deliver(records)
         return len(records)
     half = len(records) // 2
@@ -131,7 +120,6 @@ async def test_a_kill_at_any_moment_changes_nothing(
 ) -> None:
     """A killed driver's run fails, and the next does its work; other victims' runs go on."""
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
-    program = "maintain" if job == "rewrite" else job
     seed = new_seed()
     cluster = request.getfixturevalue("cluster") if victim == "executors" else None
     # its first answer takes a second, in which the moment would pass unseen
@@ -147,9 +135,9 @@ async def test_a_kill_at_any_moment_changes_nothing(
     ):
         expected = await prepare(job, ground, pipeline)
         names = Names(namespace)
-        lock = names.upkeep_lock if program == "maintain" else names.run_lock(DEFAULT_GROUP, program)
+        lock = names.upkeep_lock if job == "maintain" else names.run_lock(DEFAULT_GROUP, job)
         moments = Moments(ground, lock, JOBS[job], znodes, seed)
-        run = await ground.begin(program)
+        run = await ground.begin(job)
 
         has_come = await moments.wait(moment, run)
         which = f" {moments.tables} (BATON_TEST_SEED={seed})" if moment == "tables" else ""
@@ -158,8 +146,8 @@ async def test_a_kill_at_any_moment_changes_nothing(
         assert run.state != "failed", f"before the kill: {run.error}\n{log_of(ground, run)}"
         killed = await ground.kill(run)
         ended = await ground.ended(run)
-        again = await done(ground, program)
-        after = await done(ground, "lake") if program == "maintain" else again
+        again = await done(ground, job)
+        after = await done(ground, "lake") if job == "maintain" else again
         result = ground.store.result(after.id)
 
     assert result is not None, log_of(ground, after)
@@ -172,8 +160,8 @@ async def test_a_kill_at_any_moment_changes_nothing(
     assert has_come
     if job != "audit":
         check_tables(job, ground.lake / namespace, expected)
-    if program == "maintain":
-        assert (result["added"], result["layout"]) == (0, 2)
+    if job == "maintain":
+        assert result["added"] == 0
 
 
 def counted(job: str, result: dict[str, Any]) -> int:
@@ -185,17 +173,16 @@ def counted(job: str, result: dict[str, Any]) -> int:
 
 def check_tables(job: str, lake: Path, expected: int) -> None:
     """Each session is there once, and reported once; what was maintained is one file for each day."""
-    groups = GROUPS if job == "rewrite" else (DEFAULT_GROUP,)
     table = DeltaTable(lake / "sessions")
     rows = table.to_pyarrow_table(columns=["id", "group", "day", "opened_at"]).to_pylist()
-    assert Counter(Counter(row["id"] for row in rows).values()) == {1: expected * len(groups)}
+    assert Counter(Counter(row["id"] for row in rows).values()) == {1: expected}
     if job == "reports":
         periods = DeltaTable(lake / "reports" / "periods").to_pyarrow_table(columns=["period", "sessions"])
         reported = [row["sessions"] for row in periods.to_pylist() if row["period"] == "range"]
         assert reported == [expected]
-    if job in ("maintain", "rewrite"):
+    if job == "maintain":
         for row in rows:
             opened = datetime.datetime.fromtimestamp(row["opened_at"] / 1000, datetime.UTC)
             assert row["day"] == opened.date()
         days = {(row["group"], row["day"]) for row in rows}
-        assert len(days) == len(table.file_uris()) == len(groups) * DAYS
+        assert len(days) == len(table.file_uris()) == DAYS

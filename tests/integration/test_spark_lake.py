@@ -18,7 +18,7 @@ from services.control.spark.lake.checksums import day_sums
 from services.control.spark.lake.job import lake
 from services.control.spark.lake.positions import newest_note
 from services.control.spark.lake.table import LakeTable
-from services.control.spark.request import ZooKeeperPlace
+from services.control.spark.run.request import ZooKeeperPlace
 from services.control.tables.lake import Lake
 from services.control.tables.positions import LakePositions
 from shared.model.group import GroupSettings

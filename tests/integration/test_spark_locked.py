@@ -14,15 +14,15 @@ import msgspec
 import pytest
 
 from cli.kafka.rights import rights_of
-from cli.stack.lock import jar_folder
+from cli.stack.jars.lock import jar_folder
 from services.control.spark.audit.job import audit
 from services.control.spark.kafka.client import java_properties
 from services.control.spark.kafka.log import offsets, read_log, topic_partitions
-from services.control.spark.request import RunRequest
-from shared.kafka.access import KafkaAccess
-from shared.kafka.cluster import Cluster
-from shared.kafka.topics import ensure_topics, fragments_topics, sessions_topic
-from shared.kafka.transactional import GroupOffset, TransactionalWriter
+from services.control.spark.run.request import RunRequest
+from shared.kafka.admin.topics import ensure_topics, fragments_topics, sessions_topic
+from shared.kafka.connect.access import KafkaAccess
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.send.transactional import GroupOffset, TransactionalWriter
 from shared.model.group import GroupSettings
 from shared.model.head import Head
 from shared.model.names import Names

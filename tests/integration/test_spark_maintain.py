@@ -1,11 +1,10 @@
-"""`maintain` on real tables: it takes an old table over, compacts, clusters and vacuums, beside the lake."""
+"""`maintain` on real tables: it compacts, clusters and vacuums, beside the lake."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import re
-import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,70 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from services.control.spark import session_settings
 from services.control.spark.lake.job import lake
 from services.control.spark.lake.maintain import maintain
-from services.control.spark.reports.job import reports
-from tests.lake import DAY_MS, NOON_MS, forget_tables, session_record, table_keys
+from services.control.spark.session import settings as session_settings
+from tests.lake import forget_tables, session_record, table_keys
 from tests.spark import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLD_LAKE = Path(__file__).parents[1] / "data" / "lake-layout-1.tar.gz"
-
-
-async def test_a_table_of_the_version_before_is_taken_over_and_rewritten_once(
-    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
-) -> None:
-    """The lake adds only what is new; `maintain` partitions the table by broker time, beside a lake's run.
-
-    The lake has the sessions a, b and c, and another group's, and reports. The jobs of commit 0b914c33 wrote
-    it, the last ones before `layout` 2.
-    """
-    pipeline = Pipeline(kafka=kafka, namespace=namespace)
-    await pipeline.create()
-    request = pipeline.request("lake", tmp_path)
-    records = [
-        session_record(key, n, opened_at=NOON_MS + n * DAY_MS, first_time=NOON_MS - 5 * DAY_MS)
-        for n, key in enumerate("abcd")
-    ]
-    await pipeline.deliver(records)
-    table = Path(request.table("sessions"))
-    await asyncio.to_thread(shutil.unpack_archive, OLD_LAKE, table.parent)
-
-    taken_over = await asyncio.to_thread(lake, spark, request)
-    await pipeline.deliver([session_record("late", 9)])
-    beside: list[int] = []
-
-    def lake_runs_first() -> None:
-        # the check before the commit of the rewrite: columns are there since the lake's run
-        if not beside:
-            beside.append(lake(spark, request)["added"])
-
-    kept = await asyncio.to_thread(maintain, spark, pipeline.request("maintain", tmp_path), lake_runs_first)
-    after = await asyncio.to_thread(lake, spark, request)
-    again = await asyncio.to_thread(maintain, spark, pipeline.request("maintain", tmp_path))
-    reported = await asyncio.to_thread(reports, spark, pipeline.request("reports", tmp_path))
-
-    assert (taken_over["added"], taken_over["duplicates"], taken_over["layout"]) == (1, 3, 1)
-    assert beside == [1]
-    assert (kept["tables"]["sessions"]["rewritten"], again["tables"]["sessions"]["rewritten"]) == (2, 0)
-    assert again["tables"]["sessions"]["compacted"] == 0
-    assert (after["layout"], after["commits"], after["sessions"]) == (2, 0, 5)
-    assert table_keys(spark, table) == dict.fromkeys([*"abcd", "late"], 1)
-    days = spark.read.format("delta").load(str(table)).select("key", "day", "log").collect()
-    assert {row.key: row.day.isoformat() for row in days} == {
-        "a": "2023-11-15",
-        "b": "2023-11-16",
-        "c": "2023-11-17",
-        "d": "2023-11-18",
-        "late": "2023-11-15",
-        "elsewhere": "2023-11-15",
-    }
-    assert {row.log for row in days} == {0}
-    assert not (table.parent / "_checkpoints").exists()
-    assert (reported["total"][0]["sessions"], len(reported["days"])) == (5, 2)
 
 
 async def test_maintain_compacts_what_changed_and_removes_what_is_old(

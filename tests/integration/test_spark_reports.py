@@ -12,15 +12,15 @@ import msgspec
 import pytest
 from pyspark.sql import functions as f
 
-from services.control.spark import session_settings
 from services.control.spark.audit.report_sums import judge_reports
 from services.control.spark.delta import delta_log, newest_snapshot
-from services.control.spark.driver.run_lock import LockLost
 from services.control.spark.reports import batches, job
 from services.control.spark.reports.commits import commit_name
 from services.control.spark.reports.counting import RANK_ERROR, K, items_of, steps_part
 from services.control.spark.reports.job import reports
 from services.control.spark.reports.plan import ItemRules, parse_plan
+from services.control.spark.run.lock import LockLost
+from services.control.spark.session import settings as session_settings
 from shared.errors import InvalidInput, NotFound
 from tests.reports_lake import Lake, same_as_python, sessions
 from tests.spark_plans import plans_of, shuffled

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import pytest
 
-from services.control.spark.request import RunRequest, ZooKeeperPlace
+from services.control.spark.run.request import RunRequest, ZooKeeperPlace
 from tests.lake import session_record
 from tests.spark import Pipeline
 from tests.spark_control import LOCK_TIMEOUT_S

@@ -14,9 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cli.stack.jars import fetch_jars
-from cli.stack.lock import jar_folder
-from services.control.spark.request import ClusterOptions
+from cli.stack.jars.downloads import fetch_jars
+from cli.stack.jars.lock import jar_folder
+from services.control.spark.run.request import ClusterOptions
 from services.control.tables.lake import Lake
 from services.control.tables.positions import LakePositions
 from tests.servers import free_port

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from services.control.core.lake_paths import TABLES, NamespaceTaken
+from services.control.core.lake.paths import TABLES, NamespaceTaken
 from services.control.spark.delta import MOST_OVERTAKEN, Overtaken
 from services.control.spark.lake import maintain as upkeep
 from services.control.spark.lake.maintain import maintain
-from services.control.spark.lake.table import LAYOUT, LAYOUT_NOW, LakeTable
+from services.control.spark.lake.table import LakeTable
 from services.control.spark.reports import batches
 from services.control.spark.reports.job import reports
 from services.control.spark.reports.state import State
@@ -36,7 +36,6 @@ def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> L
     """A lake of this version of Baton with a few sessions and their reports. Tests work on copies of it."""
     lake = Lake(spark, tmp_path_factory.mktemp("prepared"))
     lake.append(sessions(1, 12, days=1))
-    lake.sql(f"ALTER TABLE {{}} SET TBLPROPERTIES ('{LAYOUT}' = '{LAYOUT_NOW}')")
     lake.run()
     return lake
 

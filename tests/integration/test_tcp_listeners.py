@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI
 
-from cli.stack.certificates import make_authority
+from cli.stack.secured.certificates import make_authority
 from services.consumer.adapters import tcp_listeners
 from services.consumer.adapters.tcp_listeners import TcpListeners
 from services.consumer.ports import Ending

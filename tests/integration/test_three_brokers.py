@@ -16,9 +16,9 @@ from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.worker import StreamWorker
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import Cluster
-from shared.kafka.groups import KafkaGroup
-from shared.kafka.transactional import GroupOffset, ProducerFenced, TransactionalWriter
+from shared.kafka.admin.committed import KafkaGroup
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.send.transactional import GroupOffset, ProducerFenced, TransactionalWriter
 from shared.kafka.wire.fetch import FetchRequest, Place, Wish
 from shared.model.group import GroupSettings
 from shared.model.names import Names

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared.kafka.catalog import TopicSpec
-from shared.kafka.topics import MIN_INSYNC, ensure_topics
+from shared.kafka.admin.catalog import TopicSpec
+from shared.kafka.admin.topics import MIN_INSYNC, ensure_topics
 
 
 async def test_topics_that_acknowledge_too_early_are_reported(

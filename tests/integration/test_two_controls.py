@@ -15,15 +15,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from services.control.adapters.run_store import RunStore
-from services.control.adapters.spark_place import SparkPlace
-from services.control.adapters.spark_runner import SparkRunner
-from services.control.core.runs import Run, Submission
-from services.control.core.schedules import Retry, Schedule, ScheduleRow
-from services.control.live.actions import Actions
-from services.control.live.cluster_view import ClusterView
-from services.control.live.scheduler import Scheduler
-from services.control.spark.request import ZooKeeperPlace
+from services.control.adapters.runs.place import SparkPlace
+from services.control.adapters.runs.runner import SparkRunner
+from services.control.adapters.runs.store import RunStore
+from services.control.core.runs.run import Run, Submission
+from services.control.core.runs.schedules import Retry, Schedule, ScheduleRow
+from services.control.live.acts.actions import Actions
+from services.control.live.runs.scheduler import Scheduler
+from services.control.live.view.cluster_view import ClusterView
+from services.control.spark.run.request import ZooKeeperPlace
 from shared.model.group import GroupSettings
 from tests.unit.control.sources import small_baton
 from tests.waiting import until

@@ -25,7 +25,8 @@ from services.consumer.core.handover.rules import (
     is_valid,
     offer_of,
 )
-from services.consumer.core.handover.sent import SentCopy, take_copy, take_delta
+from services.consumer.core.handover.sent import SentCopy, copying, taking_delta
+from services.consumer.core.slices import at_once
 from services.consumer.handover.hints import HintStore
 from shared.errors import BatonError
 from shared.model.cluster import ClaimNode, MemberNode, View
@@ -90,7 +91,7 @@ class HandoverScenario:
 
     def do_copy(self, name: str) -> str:
         """The owner takes a copy under this name."""
-        body, base = take_copy(self._running[self._owner])
+        body, base = at_once(copying(self._running[self._owner]))
         assert self._claim is not None
         offer = offer_of(base, epoch=self._claim.epoch, donor=self._claim.member, recipient="", why="a test")
         self._copies[name], self._messages[name] = (base, offer), (offer, body)
@@ -100,7 +101,7 @@ class HandoverScenario:
     def do_delta(self, name: str, on: str) -> str:
         """The owner takes a delta on a copy."""
         base, offer = self._copies[on]
-        body = take_delta(base.stream, base)
+        body = at_once(taking_delta(base.stream, base))
         completion = completion_of(offer, digest_of(body), copy_ms=1.0, stopped_at_ms=5)
         self._messages[name] = completion, body
         head = base.stream.head
@@ -113,9 +114,9 @@ class HandoverScenario:
         message = msgspec.structs.replace(message, **typed)
         store = self._stores[to]
         if isinstance(message, Offer):
-            store.receive_copy(message, body.encode() or sent)
+            at_once(store.receiving_copy(message, body.encode() or sent))
         else:
-            store.receive_delta(message, body.encode() or sent)
+            at_once(store.receiving_delta(message, body.encode() or sent))
         notes, self._notes = self._notes, []
         return ", ".join(["accepted", *notes])
 
@@ -143,8 +144,8 @@ class HandoverScenario:
                 return self._open(name, hint.state, how)
         if ask:
             try:
-                body = self._stores[ask].give(self._request(name, stored))
-                return self._open(name, store.open_fetched(0, body), f"{ask}'s bundle")
+                body = at_once(self._stores[ask].giving(self._request(name, stored)))
+                return self._open(name, at_once(store.opening_fetched(0, body)), f"{ask}'s bundle")
             except BatonError as error:
                 return f"{error.detail}\n{self._open(name, self._load(int(epoch)), 'a replay')}"
         return self._open(name, self._load(int(epoch)), "a replay")
@@ -158,7 +159,7 @@ class HandoverScenario:
         request = BundleRequest(
             group=group, stream=int(stream), epoch=int(epoch), seq=int(seq), member=name, recipient=of
         )
-        return f"{len(self._stores[of].give(request))} bytes"
+        return f"{len(at_once(self._stores[of].giving(request)))} bytes"
 
     def do_view(
         self, name: str, state: str = "", quota: str = "", lease_ms: str = "", plans_for: str = ""

@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 
-from services.consumer.core.commits.checkpoint import fold_records, new_stream
+from services.consumer.core.commits.checkpoint import folding_records, new_stream
 from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits, Tick
 from services.consumer.core.sessions.state import OpenSession
+from services.consumer.core.slices import at_once
 from shared.model.group import GroupSettings
 from shared.model.head import Head
 from shared.model.sessions import parse_session
@@ -168,7 +169,7 @@ class SessionsScenario:
         if self._head is not None:
             head = self._head
             kept = list(enumerate(self._records))[head.checkpoint_from : head.newest + 1]
-            checkpoint = fold_records(head, kept, self._settings.repeat_ms)
+            checkpoint = at_once(folding_records(head, kept, self._settings.repeat_ms))
         return Stream(
             group="g",
             stream=0,

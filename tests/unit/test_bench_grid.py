@@ -1,30 +1,24 @@
-"""The grid's plan, its jobs, its stored results, and the pictures and the page that come from them."""
+"""The grid's plan, its jobs, its stored results, and the page that comes from them."""
 
 from __future__ import annotations
 
 import doctest
-import re
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
 import bench.curves.page
-import bench.curves.pictures
 import bench.curves.work
 from bench.curves.page import renew
-from bench.curves.pictures import draw_all
 from bench.curves.plan import BROKERS, CURVES, SIDES, TOPICS, WORKS, Point, order_of, plan
 from bench.curves.results import Measured, Results, Sample, read_results, write_results
 from bench.curves.work import Tally
-from bench.grid import FOLDER, PAGE, RESULTS, jobs_of, measured
+from bench.grid import PAGE, RESULTS, jobs_of, measured
 
 POINTS = plan(quick=False)
-MOST_BYTES = 40_000
-"""Of a picture: the repository keeps every version."""
 
 
-@pytest.mark.parametrize("module", [bench.curves.page, bench.curves.pictures, bench.curves.work])
+@pytest.mark.parametrize("module", [bench.curves.page, bench.curves.work])
 def test_the_examples_hold(module: object) -> None:
     """An example that does not run misleads."""
     result = doctest.testmod(module)  # type: ignore[arg-type]
@@ -98,42 +92,8 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert (ratio.low, ratio.high) == (2.0, 3.0)
 
 
-def test_every_curve_has_a_small_picture_that_comes_out_the_same_again(tmp_path: Path) -> None:
-    """As text, for readers of two pages: of one broker and of three."""
-    samples = [
-        Sample(point=point, side=side, round=n, measured=Measured(rate=1e5 + n, cpu_us=9 / 7, latency_ms=1))
-        for n, point in enumerate(POINTS)
-        for side in SIDES
-    ]
-    results = Results(about="a machine", samples=samples)
-    drawn = draw_all(results, tmp_path)
-    texts = {path.name: path.read_text() for path in drawn}
+def test_the_page_shows_the_stored_results() -> None:
+    """Both come from `docs/grid/grid.csv`; `make bench-grid ARGS=--tables` renews the page."""
+    page = PAGE.read_text()
 
-    again = draw_all(results, tmp_path)
-
-    assert set(texts) == {f"{curve.name}-{brokers}.svg" for curve in CURVES for brokers in BROKERS}
-    assert texts == {path.name: path.read_text() for path in again}
-    for text in texts.values():
-        assert len(text.encode()) <= MOST_BYTES
-        assert {"writing", "reading", "both at once"} <= set(ElementTree.fromstring(text).itertext())
-
-
-def test_the_page_shows_the_stored_results(tmp_path: Path) -> None:
-    """Both come from `docs/grid/grid.csv`; `make bench-grid ARGS=--draw` renews them."""
-    results, page = read_results(RESULTS), PAGE.read_text()
-
-    drawn = draw_all(results, tmp_path)
-
-    assert page == renew(page, results)
-    for path in drawn:
-        assert f"](grid/{path.name})" in page
-        (words, places), (stored_words, stored_places) = map(parts_of, (path, FOLDER / path.name))
-        assert words == stored_words
-        assert places == pytest.approx(stored_places, abs=0.3)
-
-
-def parts_of(picture: Path) -> tuple[str, list[float]]:
-    """What may not differ, and coordinates, whose last digit may be another one on another processor."""
-    number, name = r"-?\b\d+\.\d\b", r"\b[mp][0-9a-f]{10}\b"
-    text = picture.read_text()
-    return re.sub(f"{number}|{name}", "", text), [float(found) for found in re.findall(number, text)]
+    assert page == renew(page, read_results(RESULTS))

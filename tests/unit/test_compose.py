@@ -7,6 +7,7 @@ with what `cli/stack` starts.
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import json
 import re
 import subprocess
@@ -15,19 +16,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
 
+from cli.stack.local.programs import StackProcesses
 from cli.stack.options import SERVICES, StackOptions
-from cli.stack.processes import StackProcesses
-from cli.stack.servers import KafkaOptions, ZooKeeperOptions, kafka_config, zookeeper_config
+from cli.stack.servers.servers import KafkaOptions, ZooKeeperOptions, kafka_config, zookeeper_config
 from services.consumer.settings import ConsumerSettings
 from services.control.settings import ControlSettings, lake_for, spark_jars_for
 from shared.service.guard import is_own_host
 from shared.service.settings import load, variable_for
+from supply_chain.locked import read_packages
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docker-compose.yml"
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
+ROLES = ("service", "cli", "control")
+LOCKS = {role: ROOT / "locks" / f"{role}.lock" for role in (*ROLES, "dev")}
 COMPOSE: dict[str, Any] = YAML(typ="safe").load(FILE)
 SERVERS = ("zookeeper", "kafka")
 PINNED = re.compile(r"[a-z0-9/.-]+:v?\d+(\.\d+)+(-[a-z0-9.-]+)?")
@@ -63,12 +68,12 @@ def environment_of(service: str) -> dict[str, str]:
 
 
 def variables_in(service: str, baton_env: dict[str, str]) -> dict[str, str]:
-    """What a container's process sees: the image's `ENV`, then `baton.env`, then `environment`.
+    """What a container's process sees: the image's `ENV`, then its two files, then `environment`.
 
-    Later ones win, as in the compose specification.
+    Later ones win, as in the compose specification. The second file is the service's own, for its secrets.
     """
     declared = COMPOSE["services"][service]
-    assert [file["path"] for file in declared["env_file"]] == ["baton.env"]
+    assert [file["path"] for file in declared["env_file"]] == ["baton.env", f"baton.{service}.env"]
     return {**image_environment(declared["build"]["target"]), **baton_env, **environment_of(service)}
 
 
@@ -327,24 +332,29 @@ def test_the_image_contains_what_the_service_runs(service: str) -> None:
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_service_imports_only_what_its_image_contains(service: str) -> None:
-    """The image has no command line, and only control's has the packages that the light one removes."""
-    (left_out,) = re.findall(r"(?m)^FROM packages AS light\nRUN pip uninstall --yes (.+)$", DOCKERFILE)
-    absent = ["cli", "tests", *([] if service == "control" else left_out.split())]
+    """The image has no command line, and of the packages only those of its lock."""
+    role = COMPOSE["services"][service]["build"]["target"]
     run = [
         f"services.{service}.__main__",
         *(["services.control.spark.driver.__main__"] * (service == "control")),
     ]
-    program = (
-        "import sys, importlib\n"
-        f"for name in {absent}: sys.modules[name] = None\n"
-        f"for name in {run}: importlib.import_module(name)"
-    )
+    imports = f"import importlib\nfor name in {run}: importlib.import_module(name)"
 
-    answer = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    answer = run_without({"cli", "tests", *modules_missing_in(role)}, imports)
 
     assert answer.returncode == 0, answer.stderr
+
+
+def test_images_install_the_locks_of_their_roles_which_are_parts_of_the_lock_of_the_tests() -> None:
+    """So nothing runs in an image that the tests did not run with, and each has only what its role needs."""
+    tested = {package.name: package for package in read_packages(LOCKS["dev"].read_text())}
+    stages = re.findall(r"(?m)^FROM packages AS (\w+)-packages\nCOPY locks/(\w+).lock ./\n(.+)$", DOCKERFILE)
+
+    assert stages == [(role, role, f"RUN pip install --require-hashes -r {role}.lock") for role in ROLES]
+    for role in ROLES:
+        packages = read_packages(LOCKS[role].read_text())
+        assert [one for one in packages if tested[one.name] != one] == []
+        assert f"COPY --from={role}-packages /opt/baton /opt/baton" in DOCKERFILE
 
 
 def test_the_command_line_runs_beside_the_services() -> None:
@@ -375,20 +385,31 @@ def test_the_ledger_of_imports_outlives_a_command() -> None:
 
 
 def test_the_image_of_the_command_line_contains_what_clients_import() -> None:
-    """Every command loads without the packages that the light image removes."""
-    (left_out,) = re.findall(r"(?m)^FROM packages AS light\nRUN pip uninstall --yes (.+)$", DOCKERFILE)
-    program = (
-        "import sys\n"
-        f"for name in {left_out.split()}: sys.modules[name] = None\n"
-        "from cli.main import COMMANDS\n"
-        "for command in COMMANDS.values(): command.load()"
-    )
+    """Every command loads with the packages of its lock."""
+    loads = "from cli.main import COMMANDS\nfor command in COMMANDS.values(): command.load()"
 
-    answer = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    answer = run_without(modules_missing_in("cli"), loads)
 
     assert answer.returncode == 0, answer.stderr
+
+
+def modules_missing_in(role: str) -> set[str]:
+    """The modules that are installed here, but not by the role's lock."""
+    locked = {canonicalize_name(package.name) for package in read_packages(LOCKS[role].read_text())}
+    owners = importlib.metadata.packages_distributions()
+    return {
+        module
+        for module, names in owners.items()
+        if not {canonicalize_name(name) for name in names} & {*locked, "baton", "pip", "setuptools"}
+    }
+
+
+def run_without(modules: set[str], program: str) -> subprocess.CompletedProcess[str]:
+    """The answer of a Python that runs the program and cannot import these modules."""
+    hidden = f"import sys\nfor name in {sorted(modules)}: sys.modules[name] = None\n"
+    return subprocess.run(
+        [sys.executable, "-c", hidden + program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
 
 
 def properties(text: str) -> dict[str, str]:

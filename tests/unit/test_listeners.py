@@ -25,8 +25,8 @@ from shared.service.inflight import Inflight
 from tests.fakes.http import Wire, connected
 from tests.fakes.queues import InMemoryQueueStore
 from tests.fakes.virtual_time import until, virtual_time
+from tests.unit.control.http.test_app import InMemoryRunner, app_of
 from tests.unit.control.sources import small_baton
-from tests.unit.control.test_app import InMemoryRunner, app_of
 from tests.unit.producer.face import Producer
 
 LISTENERS = ("producer", "queue", "consumer", "control")

@@ -19,14 +19,14 @@ from prometheus_client.core import Metric
 from ruamel.yaml import YAML
 
 from services.consumer.member.metrics import ConsumerMetrics
-from services.control.live.feed import EventFeed
+from services.control.live.feed.feed import EventFeed
 from services.control.live.metrics import registry_for
 from services.producer.http.metrics import ProducerMetrics
 from services.queue.http.metrics import QueueMetrics
 from services.queue.worker.queues import Queues
 from tests.fakes.queues import InMemoryQueueStore
+from tests.unit.control.http.test_app import InMemoryRunner
 from tests.unit.control.sources import small_baton
-from tests.unit.control.test_app import InMemoryRunner
 from tests.unit.test_compose import COMPOSE, environment_of
 from tests.unit.test_docs import anchors_of
 

@@ -12,7 +12,7 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from cli.stack.lock import read_lock
+from cli.stack.jars.lock import read_lock
 from supply_chain.audit import CLEAN, HOLES, UNCHECKED, Findings, audit_jars, audit_packages, exit_code
 from supply_chain.locked import PYTHON_LOCK, read_packages
 from supply_chain.sbom import bill_of_materials, main

@@ -13,7 +13,6 @@ from click.testing import CliRunner
 
 from cli.commands.sql import sql
 from tests.tables import session, write_sessions, write_table
-from tests.unit.cli.test_table import table
 
 PAGE = (Path(__file__).parents[2] / "docs" / "lake.md").read_text()
 WITHOUT_SPARK = PAGE.split("\n## Without Spark\n")[1]
@@ -62,14 +61,3 @@ def test_each_query_of_baton_sql_runs(lake: Path) -> None:
     assert len(commands) >= 3
     assert re.search(r"ann +2", results[0].output)
     assert ("/a" in results[1].output, "/c" in results[1].output) == (True, False)
-
-
-def test_each_command_of_baton_table_runs(lake: Path) -> None:
-    """The list, and rows of a key."""
-    commands = re.findall(r"(?m)^baton table([^#\n]*)", WITHOUT_SPARK)
-    outputs = [table(lake, *shlex.split(words)).output for words in commands]
-
-    assert len(commands) >= 2
-    assert "reports/items" in outputs[0]
-    assert "ann" in outputs[1]
-    assert "bob" not in outputs[1]

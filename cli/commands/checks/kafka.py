@@ -12,10 +12,8 @@ from dataclasses import replace
 from cli.commands.checks.findings import Finding, ok, wrong
 from cli.kafka.connection import connected
 from shared.errors import KafkaUnavailable
-from shared.kafka.access import Kafka
-from shared.kafka.catalog import Replicas, TopicSpec, hear_from, list_all, read_replicas, read_settings
-from shared.kafka.cluster import Cluster
-from shared.kafka.topics import (
+from shared.kafka.admin.catalog import Replicas, TopicSpec, hear_from, list_all, read_replicas, read_settings
+from shared.kafka.admin.topics import (
     MIN_INSYNC,
     checkpoints_topic,
     events_topic,
@@ -25,6 +23,8 @@ from shared.kafka.topics import (
     rejected_topic,
     sessions_topic,
 )
+from shared.kafka.connect.access import Kafka
+from shared.kafka.connect.cluster import Cluster
 from shared.model.names import Names
 
 EXACT = ("cleanup.policy", "message.timestamp.type")

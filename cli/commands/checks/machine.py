@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cli.commands.checks.findings import Finding, ok, unknown, wrong
 from cli.stack.faults import JavaMissing
-from cli.stack.java import find_java
+from cli.stack.jars.java import find_java
 from shared.errors import BatonError
 
 LEAST_FREE_BYTES = 2 * 10**9

@@ -15,12 +15,13 @@ import msgspec
 
 from cli.kafka.bounds import Bounds, bounds_of
 from cli.kafka.mirror.copy import copied_topics
-from shared.kafka.append_times import BROKER_TIME, TIMES
-from shared.kafka.catalog import list_all, read_settings
-from shared.kafka.cluster import Cluster
-from shared.kafka.groups import KafkaGroup
-from shared.kafka.offsets import NONE, Partition, list_offsets
-from shared.kafka.ranges import read_range
+from shared.kafka.admin.append_times import BROKER_TIME, TIMES
+from shared.kafka.admin.catalog import list_all, read_settings
+from shared.kafka.admin.committed import KafkaGroup
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.offsets import NONE, list_offsets
+from shared.kafka.read.ranges import read_range
+from shared.kafka.record import Partition
 from shared.model.names import Names
 from shared.together import together
 

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.kafka.access import BY_TOKEN, KafkaAccess
-from shared.kafka.topics import MAX_RECORD_BYTES
+from shared.kafka.admin.topics import MAX_RECORD_BYTES
+from shared.kafka.connect.access import BY_TOKEN, KafkaAccess
 from shared.model.names import Names
 
 SOURCE, TARGET = "source", "target"

@@ -22,15 +22,15 @@ from cli.kafka.mirror.take_over import (
     TopicFacts,
     table_of,
 )
-from services.control.core.rewinds import time_of_wish
+from services.control.core.groups.rewinds import time_of_wish
 from shared.errors import Conflict
-from shared.kafka.append_times import TIMES
-from shared.kafka.catalog import change_settings, count_replicas, list_all, read_settings
-from shared.kafka.cluster import Cluster
-from shared.kafka.groups import KafkaGroup
-from shared.kafka.offsets import LATEST, NONE, list_offsets
-from shared.kafka.ranges import read_range
-from shared.kafka.topics import MIN_INSYNC
+from shared.kafka.admin.append_times import TIMES
+from shared.kafka.admin.catalog import change_settings, count_replicas, list_all, read_settings
+from shared.kafka.admin.committed import KafkaGroup
+from shared.kafka.admin.topics import MIN_INSYNC
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.offsets import LATEST, NONE, list_offsets
+from shared.kafka.read.ranges import read_range
 from shared.model.names import Names
 from shared.model.start import GroupStart
 from shared.together import together

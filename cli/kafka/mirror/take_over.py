@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from services.control.core.rewinds import (
+from services.control.core.groups.rewinds import (
     RewindWish,
     StreamFacts,
     StreamStart,
@@ -21,8 +21,8 @@ from services.control.core.rewinds import (
     start_of,
 )
 from shared.errors import Conflict, InvalidInput, Unavailable
-from shared.kafka.append_times import BROKER_TIME, TIMES
-from shared.kafka.topics import MIN_INSYNC, needed_insync
+from shared.kafka.admin.append_times import BROKER_TIME, TIMES
+from shared.kafka.admin.topics import MIN_INSYNC, needed_insync
 from shared.model.group import GroupSettings
 from shared.model.names import Names
 from shared.model.routing import initial_table

@@ -1,9 +1,10 @@
 """Dicts of up to hundreds of thousands of entries, which are freed in slices, like all long work.
 
-Python frees what a dict holds in one step, as soon as its last reference goes. With 400,000 sessions this
-takes 90 ms, in which all streams of a member stand still. The last reference may go anywhere: a worker ends,
-a handover is refused, a hint expires, a load is cancelled. So the dict itself notices it, and puts itself
-aside in `LargeDict.discarded`. `emptying` frees what is there; `member/garbage.py` runs it.
+Python frees what a dict holds in one step, as soon as its last reference goes. That takes 6 ms for a stream
+of 20,000 sessions and 30 ms for one of 100,000, and many may go in one turn: hints expire together.
+Meanwhile no stream of the member moves. The last reference may go anywhere: a worker ends, a handover is
+refused, a hint expires, a load is cancelled. So the dict itself notices it, and puts itself aside in
+`LargeDict.discarded`. `emptying` frees what is there; `member/garbage.py` runs it.
 """
 
 from __future__ import annotations

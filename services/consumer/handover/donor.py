@@ -105,7 +105,9 @@ class Donor:
         delta = await in_slices(taking_delta(core, base))
         self._check_size(len(delta))
         digest = await in_slices(digesting(delta))
-        completion = completion_of(offer, digest, copy_ms=copy_ms, stopped_at_ms=worker.stopped_at_ms)
+        completion = completion_of(
+            offer, digest, copy_ms=copy_ms, stopped_at_ms=worker.timeline.stopped_at_ms
+        )
         await self._peers.complete(address, completion, delta)
         return await self._coordinator.release(effect.stream, effect.epoch, core.head.seq, effect.target)
 

@@ -1,9 +1,8 @@
 """The hints of a member: what it was handed, and what it remembers of streams that it ran itself.
 
-The shell around `core/handover/rules.py` and `core/handover/received.py`; the HTTP routes and the in-memory
-peers call `receive_copy`, `receive_delta` and `give`, or the same in slices. A hint is only a guess: the
-worker that opens the stream checks it against the stored head. A change takes effect in one slice, so no
-caller sees it half made. Hints are bounded in size and age.
+The shell around `core/handover/rules.py` and `core/handover/received.py`, for the HTTP routes. A hint is only
+a guess: the worker that opens the stream checks it against the stored head. The work comes in slices; a
+change takes effect in one of them, so no caller sees it half made. Hints are bounded in size and age.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from services.consumer.core.handover.rules import (
     extends,
 )
 from services.consumer.core.handover.sent import taking_delta
-from services.consumer.core.slices import Steps, at_once, while_true
+from services.consumer.core.slices import Steps, while_true
 from services.consumer.handover.arrivals import Arrivals
 from shared.errors import BundleRejected, HandoverRefused, NotFound
 from shared.model.group import GroupSettings
@@ -113,17 +112,11 @@ class HintStore:
         """Whether a release is due at any moment: the stream stands still until it is claimed."""
         return bool(self._handed)
 
-    def receive_copy(self, offer: Offer, body: bytes) -> None:
-        """Holds a first copy; it replaces an earlier copy of the stream.
-
-        Raises NotFound, Unauthorized, HandoverRefused, BundleRejected.
-        """
-        at_once(self.receiving_copy(offer, body))
-
     def receiving_copy(self, offer: Offer, body: bytes, digest: str | None = None) -> Steps[None]:
-        """What `receive_copy` does, in slices; it takes effect in the last one.
+        """Holds a first copy, from the last slice on; it replaces an earlier copy of the stream.
 
-        `digest`: of the body, if it was computed while the body arrived.
+        `digest`: of the body, if it was computed while the body arrived. Raises NotFound, Unauthorized,
+        HandoverRefused, BundleRejected.
         """
         self._check_copy(offer, len(body))
         if (digest or (yield from digesting(body))) != offer.digest:
@@ -150,17 +143,12 @@ class HintStore:
         if held + size > self.limits.max_held_bytes:
             raise HandoverRefused(f"{size} bytes are too many beside the {held} that are held")
 
-    def receive_delta(self, completion: Completion, body: bytes) -> None:
-        """Completes a copy; from now on the stream's release is expected.
-
-        Raises NotFound, Unauthorized, HandoverRefused, BundleRejected. A delta that matched its copy but
-        could not be applied has used the copy up: the donor goes on, and starts again with a new one.
-        """
-        at_once(self.receiving_delta(completion, body))
-
     def receiving_delta(self, completion: Completion, body: bytes, digest: str | None = None) -> Steps[None]:
-        """What `receive_delta` does, in slices; it takes effect in the last one. `digest`: of the body, if it
-        was computed while the body arrived.
+        """Completes a copy; from the last slice on the stream's release is expected.
+
+        `digest`: of the body, if it was computed while the body arrived. Raises NotFound, Unauthorized,
+        HandoverRefused, BundleRejected. A delta that matched its copy but could not be applied has used the
+        copy up: the donor continues, and starts again with a new one.
         """
         self._check_delta(completion)
         stream = completion.stream
@@ -191,12 +179,8 @@ class HintStore:
         check_sender(self._here(), completion.group, completion.stream, completion.donor)
         check_claim(self._here(), completion.stream, completion.donor, completion.epoch)
 
-    def give(self, request: BundleRequest) -> bytes:
-        """The whole bundle of a stream that this member has stopped. Raises NotFound, Unauthorized."""
-        return at_once(self.giving(request))
-
     def giving(self, request: BundleRequest) -> Steps[bytes]:
-        """What `give` returns, in slices."""
+        """The whole bundle of a stream that this member has stopped. Raises NotFound, Unauthorized."""
         self.forget_old()
         check_sender(self._here(), request.group, request.stream, request.member)
         hint = self._own.get(request.stream)
@@ -211,12 +195,8 @@ class HintStore:
                     return body
         raise NotFound(f"no bundle of stream {request.stream} with epoch {request.epoch}, seq {request.seq}")
 
-    def open_fetched(self, stream: int, body: bytes) -> Stream:
-        """The stream of a bundle that another member gave. Raises BundleRejected."""
-        return at_once(self.opening_fetched(stream, body))
-
     def opening_fetched(self, stream: int, body: bytes) -> Steps[Stream]:
-        """What `open_fetched` returns, in slices."""
+        """The stream of a bundle that another member gave. Raises BundleRejected."""
         return self._completing(None, stream, body)
 
     def keep(self, state: Stream) -> None:

@@ -22,9 +22,9 @@ def stream_status(worker: StreamWorker) -> dict[str, Any]:
         **worker.retries.status,
         "position": worker.position,
         "end": worker.end,
-        "committed_at": worker.committed_at_ms,
-        "opened_ms": round(worker.opened_after_s * 1000, 1),
-        "first_record_ms": round(worker.first_record_after_s * 1000, 1),
+        "committed_at": worker.timeline.committed_at_ms,
+        "opened_ms": round(worker.timeline.opened_after_s * 1000, 1),
+        "first_record_ms": round(worker.timeline.first_record_after_s * 1000, 1),
         "counts": msgspec.structs.asdict(worker.counts),
     }
     if core is not None:

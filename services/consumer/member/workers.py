@@ -178,7 +178,7 @@ class StreamWorkers:
             run = self.streams.get(worker.stream)
             if run is not None and run.worker is worker:
                 del self.streams[worker.stream]
-            if worker.opened.is_set():
+            if worker.timeline.opened.is_set():
                 self._opened[worker.stream] = tenure
             if worker.core is not None:
                 self._hint_store.keep(worker.core)
@@ -193,8 +193,8 @@ class StreamWorkers:
         # by then the hint's stream is the worker's, and has changed
         sessions = handed.state.open_sessions if handed is not None else None
         size = handed.state.state_bytes if handed is not None else None
-        opened = asyncio.ensure_future(worker.opened.wait())
-        reading = asyncio.ensure_future(worker.reading.wait())
+        opened = asyncio.ensure_future(worker.timeline.opened.wait())
+        reading = asyncio.ensure_future(worker.timeline.reading.wait())
         try:
             await asyncio.wait((opened, task), return_when=asyncio.FIRST_COMPLETED)
             self._hint_store.arrivals.end(worker.stream)
@@ -211,7 +211,7 @@ class StreamWorkers:
             opened.cancel()
             reading.cancel()
         completion = handed.completion
-        resumed_ms = worker.first_record_at_ms or worker.opened_at_ms
+        resumed_ms = worker.timeline.first_record_at_ms or worker.timeline.opened_at_ms
         self._events.emit(
             "handover",
             stream=worker.stream,
@@ -230,12 +230,12 @@ class StreamWorkers:
         self, worker: StreamWorker, task: asyncio.Task[None], why: str, vacancy: Vacancy
     ) -> None:
         """Reports a claim without a handover, once the stream has reached its last owner's position."""
-        caught_up = asyncio.ensure_future(worker.caught_up.wait())
+        caught_up = asyncio.ensure_future(worker.timeline.caught_up.wait())
         try:
             await asyncio.wait((caught_up, task), return_when=asyncio.FIRST_COMPLETED)
         finally:
             caught_up.cancel()
-        if worker.caught_up.is_set() and worker.core is not None:
+        if worker.timeline.caught_up.is_set() and worker.core is not None:
             self._events.emit(
                 "takeover",
                 stream=worker.stream,
@@ -245,7 +245,7 @@ class StreamWorkers:
                 why=why,
                 sessions=worker.core.open_sessions,
                 bytes=worker.core.state_bytes,
-                pause_ms=max(0, worker.caught_up_at_ms - vacancy.since_ms),
+                pause_ms=max(0, worker.timeline.caught_up_at_ms - vacancy.since_ms),
                 warm=worker.is_warm,
             )
 
@@ -261,7 +261,7 @@ class StreamWorkers:
 
     def _is_opening(self, worker: StreamWorker) -> bool:
         # a replay that waits for the end of a pause must not keep other streams from being claimed
-        waits = worker.opened.is_set() and self._context.pause.is_on
+        waits = worker.timeline.opened.is_set() and self._context.pause.is_on
         return worker.state in ("opening", "replaying") and not worker.retries.failures and not waits
 
     async def _is_mine(self, stream: int, epoch: int) -> bool:

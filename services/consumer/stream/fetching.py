@@ -1,12 +1,15 @@
-"""The records that a stream's worker folds next: one fetch at a time, none while the group is paused.
+"""Fetches the records that a stream's worker folds next, if they come from the log that was read before.
 
-Used by `worker.py`.
+One fetch at a time, none while the group is paused. A reader begins one record before the position, at every
+opening and after every pause, and by itself when it has connected anew: by that record
+`core/commits/last_record.py` recognizes the log. Used by `worker.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +17,6 @@ from services.consumer.core.commits.last_record import LogChanged, LogLost
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.sessions.record import Record
 from services.consumer.ports import FragmentReader
-from services.consumer.stream.admission import admit
 from services.consumer.stream.pause import GroupPause
 from shared.errors import KafkaUnavailable, Unavailable
 
@@ -22,6 +24,7 @@ LATE_FETCH_S = 5.0
 """A fetch that overstays its time by this much hangs; we stop waiting, and the reader can be replaced."""
 LAST_FETCH_S = 0.2
 """At a stop, the time for records that the reader already holds: short, as the stream stands still."""
+logger = logging.getLogger(__name__)
 
 
 class Fetching:
@@ -71,7 +74,7 @@ class Fetching:
             records = fetch.result() if fetch.done() and not fetch.cancelled() else ()
         finally:
             fetch.cancel()
-        return admit(core, records)
+        return _admit(core, records)
 
     async def last(self, core: Stream, reader: FragmentReader) -> Sequence[Record]:
         """The records that the reader already holds; none in a pause, nor after a failure."""
@@ -79,5 +82,32 @@ class Fetching:
             return ()
         with contextlib.suppress(TimeoutError, Unavailable, LogLost, LogChanged):
             async with asyncio.timeout(LAST_FETCH_S):
-                return admit(core, await reader.fetch(0.0))
+                return _admit(core, await reader.fetch(0.0))
         return ()
+
+
+async def seek(core: Stream, reader: FragmentReader) -> None:
+    """Reads on from the position, or from one record before it, by which the log is recognized."""
+    core.last_record.expect()
+    await reader.open(core.reads_from)
+
+
+def warn_if_not_compared(core: Stream) -> None:
+    """Logs that retention has removed the record by which the log would be recognized."""
+    if core.last_record.comparison == "gone":
+        logger.warning("log not compared", extra={"stream": core.stream, "position": core.position})
+
+
+def _admit(core: Stream, records: Sequence[Record]) -> Sequence[Record]:
+    """Those of the records that follow the position.
+
+    Raises LogLost or LogChanged if the log is not the one that was read before, KafkaUnavailable if the
+    reader has gone back to its beginning.
+    """
+    if records and records[0].offset < core.position - 1:
+        raise KafkaUnavailable(f"the log begins again at {records[0].offset}: {core!r}")
+    before = core.last_record.comparison
+    new = core.admit(records)
+    if before != "gone":
+        warn_if_not_compared(core)
+    return new

@@ -21,13 +21,13 @@ from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import IDLE_S, Effect, Tick
 from services.consumer.core.sessions.record import Record
 from services.consumer.ports import Fenced, FragmentReader, SessionSink
-from services.consumer.stream.admission import seek, warn_if_not_compared
 from services.consumer.stream.context import Claimed, GroupContext
-from services.consumer.stream.fetching import Fetching
+from services.consumer.stream.fetching import Fetching, seek, warn_if_not_compared
 from services.consumer.stream.opening import Opening
 from services.consumer.stream.retries import Retries
 from services.consumer.stream.slices import in_slices
 from services.consumer.stream.tenure import Tenure
+from services.consumer.stream.timeline import Timeline
 from shared.errors import InvalidInput, NotOwner, StaleEpoch, Unavailable
 from shared.model.head import Counts
 
@@ -45,11 +45,8 @@ Outcome = Literal["stopped", "lost", "outgrown"]
 class StreamWorker:
     """Runs one stream in one epoch.
 
-    `opened` is set when reading first begins, or cannot because the log was lost; `reading` when the first
-    record was read; `caught_up` when it has first read up to the stored position; `frozen` when the worker
-    has stopped in order, after which its state changes no more; `rewound` when it has stopped because an
-    operator must decide.
-    Times in ms are 0 and seconds are -1 until there is something to report.
+    `frozen` is set when the worker has stopped in order, after which its state changes no more; `rewound`
+    when it has stopped because an operator must decide.
     """
 
     def __init__(self, stream: int, epoch: int, context: GroupContext, claimed: Claimed) -> None:
@@ -60,14 +57,10 @@ class StreamWorker:
         self.stored_epoch = -1
         """Epoch of the stored head, once it was read."""
         self.is_warm = self.was_fenced = False
-        self.opened, self.reading, self.caught_up = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.frozen, self.rewound = asyncio.Event(), asyncio.Event()
-        self.opened_at_ms = self.first_record_at_ms = self.caught_up_at_ms = 0
-        self.stopped_at_ms = self.committed_at_ms = 0
-        self.opened_after_s = self.first_record_after_s = -1.0
+        self.timeline = Timeline(context.now_s, context.wall_ms)
         self._context = context
         self._claimed = claimed
-        self._claimed_s = context.now_s()
         self._still, self._end = asyncio.Event(), asyncio.Event()
         self._tenure = Tenure(stream, epoch, claimed, self._still)
         self._reader: FragmentReader | None = None
@@ -182,7 +175,7 @@ class StreamWorker:
 
     async def _open(self, opening: Opening) -> Stream:
         """Opens the stream and begins to read. Raises LogLost when the log ends below the position."""
-        began_s = self._context.now_s()
+        self.timeline.begin()
         self.state, self.core, self._left = "opening", None, ()
         self._fetching.begin()
         core, start = await opening.open()
@@ -190,7 +183,7 @@ class StreamWorker:
         # not new any more: from here on, a stored head of this epoch may be our own
         self._claimed = replace(self._claimed, hints=(), ask=None, is_new=False)
         if start == "rewind":
-            self.opened.set()
+            self.timeline.opened.set()
             raise LogLost(f"the log ends below position {core.head.known_end}")
         if start == "cut":
             logger.warning("retention cut the log", extra={"stream": self.stream, "cut": core.cut})
@@ -198,10 +191,7 @@ class StreamWorker:
             await seek(core, opening.reader)
         warn_if_not_compared(core)
         self._note_progress(core)
-        self.opened_after_s = self._context.now_s() - began_s
-        if not self.opened.is_set():
-            self.opened_at_ms = self._context.wall_ms()
-            self.opened.set()
+        self.timeline.note_open()
         return core
 
     async def _run(self, core: Stream, reader: FragmentReader, sink: SessionSink) -> None:
@@ -248,7 +238,7 @@ class StreamWorker:
                 case Commit():
                     offsets = await sink.commit(effect)
                     below = core.committed(effect, offsets, self._context.now_s())
-                    self.committed_at_ms = self._context.wall_ms()
+                    self.timeline.note_commit()
                     # only after the commit is known: until then a replay may start at the older checkpoint
                     if below:
                         await sink.trim(below)
@@ -269,7 +259,7 @@ class StreamWorker:
         if self._claimed.lease_alive() and not core.is_replaying and not self._left:
             # if it fails, the commit may succeed all the same
             records = await self._fetching.last(core, reader)
-        self.stopped_at_ms = context.wall_ms()
+        self.timeline.note_stop()
         core.fold(records, context.now_s())
         if self._end.is_set() and self._claimed.lease_alive():
             turn = core.turn((), now_s=context.now_s(), wall_ms=context.wall_ms(), commit_s=0.0)
@@ -279,10 +269,7 @@ class StreamWorker:
 
     def _note_progress(self, core: Stream, records: Sequence[Record] = ()) -> None:
         self.state = "replaying" if core.is_replaying else "running"
-        if records and not self.reading.is_set():
-            self.first_record_after_s = self._context.now_s() - self._claimed_s
-            self.first_record_at_ms = self._context.wall_ms()
-            self.reading.set()
-        if self.state == "running" and not self.caught_up.is_set():
-            self.caught_up_at_ms = self._context.wall_ms()
-            self.caught_up.set()
+        if records:
+            self.timeline.note_record()
+        if self.state == "running":
+            self.timeline.note_caught_up()

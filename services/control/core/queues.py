@@ -1,7 +1,7 @@
 """What control knows of queues: as a worker of the queue service reports them.
 
 Pure. A worker's answer decodes into these rows. While no worker answers, names and settings stay and numbers
-are unknown. Used by `live/queues.py` and by what shows queues.
+are unknown. Used by `live/queues/queues.py` and by what shows queues.
 """
 
 from __future__ import annotations

@@ -16,9 +16,20 @@ import prometheus_client
 from fastapi import Depends, FastAPI
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from services.control.core.freshness import FreshnessRow
-from services.control.http.api import cluster, events, groups, jobs, login, lookup, streams, tables
+from services.control.core.lake.freshness import FreshnessRow
+from services.control.http.api import (
+    cluster,
+    events,
+    groups,
+    jobs,
+    login,
+    streams,
+    tables,
+)
 from services.control.http.api import history as history_api
+from services.control.http.api import (
+    look_ups as lookup,
+)
 from services.control.http.api import operations as operations_api
 from services.control.http.api import problems as problems_api
 from services.control.http.api import queues as queues_api
@@ -28,29 +39,29 @@ from services.control.http.api.bodies import check_query
 from services.control.http.api.forms import is_own_form
 from services.control.http.api.openapi import complete_document
 from services.control.http.api.pages import BAD_QUERY, MISDIRECTED, REFUSED
-from services.control.http.console.action_pages import ActionPages, action_pages_routes
 from services.control.http.console.assets import Assets
-from services.control.http.console.groups import group_page_routes
-from services.control.http.console.job_pages import JobPages, job_pages_routes
-from services.control.http.console.live import LiveHub
-from services.control.http.console.look_up import look_up_routes
-from services.control.http.console.overview_page import overview_routes
-from services.control.http.console.pages import Pages
-from services.control.http.console.queue_pages import QueuePages, queue_pages_routes
-from services.control.http.console.routes import Console, console_routes
+from services.control.http.console.live.snapshots import LiveHub
+from services.control.http.console.pages.actions import ActionPages, action_pages_routes
+from services.control.http.console.pages.groups import group_page_routes
+from services.control.http.console.pages.jobs import JobPages, job_pages_routes
+from services.control.http.console.pages.look_up import look_up_routes
+from services.control.http.console.pages.overview import overview_routes
+from services.control.http.console.pages.queues import QueuePages, queue_pages_routes
+from services.control.http.console.pages.routes import Console, console_routes
+from services.control.http.console.rendering import Pages
 from services.control.http.prefix import Prefix
-from services.control.live.actions import Actions
-from services.control.live.cluster_view import ClusterView
-from services.control.live.feed import EventFeed
-from services.control.live.groups import Groups
-from services.control.live.history import History
-from services.control.live.lookup import LookUp
-from services.control.live.operations import Operations
-from services.control.live.problems import Problems
-from services.control.live.queue_history import QueueHours
-from services.control.live.queues import Queues
-from services.control.live.run_starts import RunStarts
-from services.control.live.scheduler import Scheduler
+from services.control.live.acts.actions import Actions
+from services.control.live.acts.groups import Groups
+from services.control.live.acts.operations import Operations
+from services.control.live.feed.feed import EventFeed
+from services.control.live.look_ups import LookUp
+from services.control.live.queues.history import QueueHours
+from services.control.live.queues.queues import Queues
+from services.control.live.runs.scheduler import Scheduler
+from services.control.live.runs.starts import RunStarts
+from services.control.live.view.cluster_view import ClusterView
+from services.control.live.view.history import History
+from services.control.live.view.problems import Problems
 from services.control.ports import JobRunner, TableSource
 from shared.service.api_docs import NO_DOCS, install_docs
 from shared.service.guard import Guard, Guarded
@@ -128,7 +139,7 @@ def create_app(
     app.include_router(jobs.jobs_routes(starts))
     app.include_router(jobs.runs_routes(parts.runner, parts.actions))
     app.include_router(jobs.schedules_routes(parts.scheduler))
-    app.include_router(tables.tables_routes(parts.lake, parts.freshness, parts.view.named))
+    app.include_router(tables.tables_routes(parts.lake, parts.freshness))
     app.include_router(lookup.lookup_routes(parts.look_up))
     app.include_router(history_api.history_routes(parts.history))
     app.include_router(problems_api.problems_routes(parts.problems))

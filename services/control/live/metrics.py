@@ -9,11 +9,11 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from services.control.core.freshness import FreshnessRow, loss_in_s
-from services.control.core.last_runs import DIFFERENCES, LastAudit
-from services.control.core.schedules import ScheduleRow
-from services.control.live.cluster_view import ClusterView
-from services.control.live.feed import EventFeed
+from services.control.core.lake.freshness import FreshnessRow, loss_in_s
+from services.control.core.runs.last_runs import DIFFERENCES, LastAudit
+from services.control.core.runs.schedules import ScheduleRow
+from services.control.live.feed.feed import EventFeed
+from services.control.live.view.cluster_view import ClusterView
 from services.control.ports import JobRunner
 from shared.errors import Unavailable
 

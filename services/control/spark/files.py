@@ -34,12 +34,6 @@ def folders(spark: SparkSession, path: str) -> list[str]:
     return sorted(one.getPath().getName() for one in system.listStatus(at) if one.isDirectory())
 
 
-def remove(spark: SparkSession, path: str) -> None:
-    """Removes a file, or a folder with everything in it."""
-    system, at = _located(spark, path)
-    system.delete(at, True)
-
-
 def _located(spark: SparkSession, path: str) -> tuple[Any, Any]:
     at = spark._jvm.org.apache.hadoop.fs.Path(path)
     return at.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()), at

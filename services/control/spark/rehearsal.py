@@ -13,8 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from services.control.spark.request import ClusterOptions
-from services.control.spark.spark_session import start_spark
+from services.control.spark.run.request import ClusterOptions
+from services.control.spark.session.spark_session import start_spark
 from shared.class_archive import into_archive
 
 WRITES = (

@@ -15,12 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pa_fs
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
-from services.control.core.lake_paths import table_path
-from services.control.tables.query import Column
+from services.control.core.lake.paths import table_path
+from services.control.core.lake.tables import ColumnRow
 from shared.errors import NotFound, Unavailable
 
 GROUPS_OF_TABLES = ("reports",)
@@ -72,13 +72,13 @@ class Lake:
                 found += [one for one in inner if self._is_table(one)]
         return sorted(found)
 
-    def open(self, name: str, version: int | None = None) -> DeltaTable:
-        """The table as it is now, or at a version. Raises UnknownTable, LakeUnavailable."""
+    def open(self, name: str) -> DeltaTable:
+        """The table as it is now. Raises UnknownTable, LakeUnavailable."""
         # before anything is joined to a path: a name with `..` would leave the lake
         if not _NAME.fullmatch(name):
             raise UnknownTable(f"there is no table {name!r}")
         try:
-            return DeltaTable(f"{self.root}/{name}", version=version, storage_options=storage_options())
+            return DeltaTable(f"{self.root}/{name}", storage_options=storage_options())
         except TableNotFoundError:
             raise UnknownTable(f"there is no table {name!r}") from None
         except (DeltaError, OSError) as error:
@@ -109,10 +109,27 @@ def reading(name: str) -> Iterator[None]:
         raise LakeUnavailable(f"table {name} cannot be read", cause=str(error)) from None
 
 
-def columns_of(table: DeltaTable) -> tuple[Column, ...]:
+def rows_of(table: DeltaTable, name: str, statement: str) -> list[dict[str, Any]]:
+    """The rows of a statement of SQL over the table, which it calls `name`. Raises LakeUnavailable."""
+    with reading(name):
+        stream = QueryBuilder().register(name, table).execute(statement)
+        rows: list[dict[str, Any]] = pa.RecordBatchReader.from_stream(stream).read_all().to_pylist()
+    return rows
+
+
+def quoted(value: str) -> str:
+    """A text in SQL.
+
+    >>> quoted("o'neil")
+    "'o''neil'"
+    """
+    return "'" + value.replace("'", "''") + "'"
+
+
+def columns_of(table: DeltaTable) -> list[ColumnRow]:
     """The table's columns, with their types as Spark's SQL names them."""
     fields = table.schema().fields
-    return tuple(Column(name=one.name, type=type_text(one.type.to_json())) for one in fields)
+    return [ColumnRow(name=one.name, type=type_text(one.type.to_json())) for one in fields]
 
 
 def type_text(described: str) -> str:

@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 
-from services.control.core.freshness import Positions
+from services.control.core.lake.freshness import Positions
 from services.control.spark.lake.plan import Note, carries_on, changes_rows, parse_note
-from services.control.tables.lake import Lake, columns_of, reading
-from services.control.tables.query import Column
-from services.control.tables.statements import literal
+from services.control.tables.lake import Lake, quoted, reading, rows_of
 
 TABLE: Final = "sessions"
 NEEDED: Final = frozenset({"group", "topic_id", "topic_partition", "topic_offset"})
-GROUP: Final = Column(name="group", type="string")
 COMMITS: Final = (20, 500)
 """How many commits to look back, and how many if some groups have none among the first."""
 _CREATED: Final = "CREATE TABLE"
@@ -34,15 +30,10 @@ class LakePositions:
         self._seen: object = None
         self._positions: Positions = {}
 
-    def read(self, groups: Collection[str]) -> Positions | None:
-        """Of these groups at least; None if the table is of an older layout, which has no positions.
-
-        Raises UnknownTable, LakeUnavailable.
-        """
+    def read(self, groups: Collection[str]) -> Positions:
+        """Of these groups at least. Raises UnknownTable, LakeUnavailable."""
         table = self._lake.open(TABLE)
         with reading(TABLE):
-            if not {column.name for column in columns_of(table)} >= NEEDED:
-                return None
             now = (table.metadata().id, table.version(), sorted(groups))
             if self._seen != now:
                 self._positions = _positions(table, groups)
@@ -78,14 +69,13 @@ def _notes(table: DeltaTable, groups: Collection[str]) -> tuple[dict[str, Note],
 
 def _in_rows(table: DeltaTable, without: Collection[str]) -> dict[tuple[str, str], Mapping[int, int]]:
     """Of all other groups; costs four narrow columns of their rows."""
-    others = "".join(f' AND "group" <> {literal(GROUP, group)}' for group in without)
+    others = "".join(f' AND "group" <> {quoted(group)}' for group in without)
     statement = (
-        'SELECT "group", topic_id, topic_partition, max(topic_offset) AS last FROM positions '
+        'SELECT "group", topic_id, topic_partition, max(topic_offset) AS last FROM sessions '
         f"WHERE topic_offset IS NOT NULL AND topic_id IS NOT NULL{others} "
         'GROUP BY "group", topic_id, topic_partition'
     )
-    engine = QueryBuilder().register("positions", table)
     found: dict[tuple[str, str], dict[int, int]] = {}
-    for row in pa.RecordBatchReader.from_stream(engine.execute(statement)).read_all().to_pylist():
+    for row in rows_of(table, TABLE, statement):
         found.setdefault((row["group"], row["topic_id"]), {})[row["topic_partition"]] = row["last"] + 1
     return {**found}

@@ -82,22 +82,17 @@ def problem_response(description: str, headers: Schema | None = None, **members:
 _COUNTS: Schema = {"type": "object", "additionalProperties": _COUNT}
 STATUS_RESPONSES: Responses = {
     200: {
-        "description": "The counts of the producer, or of each of its workers, since it started",
+        "description": "The counts of the producer since it started",
         "content": {
             "application/json": {
                 "schema": _object(
-                    "producers",
-                    producers=_array(
-                        _object(
-                            "id at accepted unstored rejected refused",
-                            id=_TEXT | {"description": "its id in ZooKeeper"},
-                            at=_COUNT | {"description": "when it counted, ms UTC"},
-                            accepted=_COUNT | {"description": "fragments that Kafka acknowledged"},
-                            unstored=_COUNT | {"description": "fragments that Kafka did not acknowledge"},
-                            rejected=_COUNTS | {"description": "rejected fragments by reason"},
-                            refused=_COUNTS | {"description": "refused requests by type of problem"},
-                        )
-                    ),
+                    "id at accepted unstored rejected refused",
+                    id=_TEXT | {"description": "its id in ZooKeeper"},
+                    at=_COUNT | {"description": "when it counted, ms UTC"},
+                    accepted=_COUNT | {"description": "fragments that Kafka acknowledged"},
+                    unstored=_COUNT | {"description": "fragments that Kafka did not acknowledge"},
+                    rejected=_COUNTS | {"description": "rejected fragments by reason"},
+                    refused=_COUNTS | {"description": "refused requests by type of problem"},
                 )
             }
         },

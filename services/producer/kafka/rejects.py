@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from services.producer.core.ingest import Rejected
 from services.producer.core.reject_shares import STORED_OVERHEAD_BYTES, RejectShares
 from services.producer.ports import RejectCounts
-from shared.kafka.cluster import Cluster
-from shared.kafka.delivery import FLUSH_TIMEOUT_S, Loss
-from shared.kafka.sender import Sender
-from shared.kafka.topics import REJECTED_RETENTION_MS
+from shared.kafka.admin.topics import REJECTED_RETENTION_MS
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.send.outcome import FLUSH_TIMEOUT_S, Loss
+from shared.kafka.send.sender import Sender
 from shared.model.names import Names
 from shared.model.rejects import headers_of, kept_part
 

@@ -19,10 +19,10 @@ from services.producer.core.circuit_breaker import CircuitBreaker
 from services.producer.core.ingest import Portion
 from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import Cluster
-from shared.kafka.delivery import Delivery, Headers, Loss, Outcome
-from shared.kafka.offsets import Partition
-from shared.kafka.sender import Sender
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.record import Headers, Partition
+from shared.kafka.send.outcome import Delivery, Loss, Outcome
+from shared.kafka.send.sender import Sender
 
 AT_ONCE = 2
 """Requests on their way to a broker: while it writes one half of the fragments, the other half is served."""

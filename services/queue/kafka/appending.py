@@ -7,9 +7,9 @@ from typing import Final
 
 from services.queue.core.items import ItemRecord, headers_of
 from services.queue.ports import Unstored
-from shared.kafka.delivery import Delivery, Loss, Record
-from shared.kafka.offsets import Partition
-from shared.kafka.sender import Sender
+from shared.kafka.record import Partition, Record
+from shared.kafka.send.outcome import Delivery, Loss
+from shared.kafka.send.sender import Sender
 
 REFUSED_FOR_GOOD: Final = frozenset({10, 18, 32, 87})
 """Error codes: the record is too large, its time is wrong, or a rule of the topic forbids it."""

@@ -26,12 +26,13 @@ from services.queue.kafka.cache import ItemCache, ItemCaches
 from services.queue.kafka.log import check_topic
 from services.queue.ports import Unstored
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import Cluster
-from shared.kafka.fetcher import Fetcher
-from shared.kafka.groups import KafkaGroup
-from shared.kafka.offsets import EARLIEST, LATEST, NONE, Partition, delete_records, list_offsets
-from shared.kafka.ranges import read_range
-from shared.kafka.sender import Sender
+from shared.kafka.admin.committed import KafkaGroup
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.fetcher import Fetcher
+from shared.kafka.read.offsets import EARLIEST, LATEST, NONE, delete_records, list_offsets
+from shared.kafka.read.ranges import read_range
+from shared.kafka.record import Partition
+from shared.kafka.send.sender import Sender
 from shared.together import together
 
 TAKEN_AT_ONCE = 200

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from services.queue.core.replica import LogMoved, LogRecord
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import Cluster
-from shared.kafka.fetcher import Fetcher
-from shared.kafka.offsets import EARLIEST, LATEST, delete_records, list_offsets
-from shared.kafka.reading import Reading
-from shared.kafka.sender import Sender
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.fetcher import Fetcher
+from shared.kafka.read.offsets import EARLIEST, LATEST, delete_records, list_offsets
+from shared.kafka.read.reading import Reading
+from shared.kafka.send.sender import Sender
 
 TAKEN_AT_ONCE = 200
 """Other queues' logs are read in between."""

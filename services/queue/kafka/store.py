@@ -15,13 +15,13 @@ from services.queue.kafka.items import KafkaItemLog, Shared
 from services.queue.kafka.log import KafkaCommandLog
 from services.queue.ports import CommandLog
 from shared.errors import Conflict, InvalidInput, KafkaUnavailable
-from shared.kafka.access import KafkaAccess
-from shared.kafka.catalog import TopicSpec, count_replicas, delete_topics, list_all, read_settings
-from shared.kafka.cluster import Cluster
-from shared.kafka.fetcher import Fetcher
-from shared.kafka.groups import KafkaGroup
-from shared.kafka.sender import Sender
-from shared.kafka.topics import ensure_topics, queue_log_topic, queue_topic
+from shared.kafka.admin.catalog import TopicSpec, count_replicas, delete_topics, list_all, read_settings
+from shared.kafka.admin.committed import KafkaGroup
+from shared.kafka.admin.topics import ensure_topics, queue_log_topic, queue_topic
+from shared.kafka.connect.access import KafkaAccess
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.fetcher import Fetcher
+from shared.kafka.send.sender import Sender
 from shared.model.names import DEAD, Names
 
 BATCH_BYTES = 1024 * 1024

@@ -20,8 +20,6 @@ from aiokafka.protocol.types import (
 
 from shared.kafka.wire.flexible import FlexibleRequest, Uuid
 
-Partition = tuple[str, int]
-"""Topic and number."""
 ANY_ID = bytes(16)
 
 

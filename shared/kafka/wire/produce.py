@@ -13,7 +13,7 @@ from io import BytesIO
 from struct import Struct
 from typing import Any, ClassVar, Self
 
-from shared.kafka.offsets import Partition
+from shared.kafka.record import Partition
 from shared.kafka.wire.flexible import FlexibleRequest
 from shared.kafka.wire.records import Encoded
 

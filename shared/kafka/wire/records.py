@@ -2,7 +2,7 @@
 
 The builder moves its buffer again and again as many of them grow side by side, and computes the checksum in
 software: 0.9 µs a record of 1 KB in batches of 66. One `join` and the processor's instruction for CRC-32C
-(google-crc32c) take 0.5 µs. The bytes are the same (a test compares them). Used by sending/outgoing.py
+(google-crc32c) take 0.5 µs. The bytes are the same (a test compares them). Used by `send/outgoing.py`
 and transactional.py.
 """
 
@@ -15,7 +15,7 @@ from typing import Final
 from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
 from google_crc32c import value as crc32c
 
-from shared.kafka.delivery import Headers
+from shared.kafka.record import Headers
 
 Timed = tuple[int, bytes | None, bytes | None, Headers]
 """Timestamp in ms, key, value and headers."""

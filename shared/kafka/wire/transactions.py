@@ -22,8 +22,8 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
+from shared.kafka.record import Partition
 from shared.kafka.wire.flexible import FlexibleStruct
-from shared.kafka.wire.metadata import Partition
 
 NO_PRODUCER = -1, -1
 _TRANSACTION = 1

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 from cli.http.client import BatonClient
 from cli.http.requests import Requests
-from cli.importing.lines import LineReader
+from cli.importing.reading.lines import LineReader
 from cli.main import cli
 from shared.model.fragments import FragmentRejected, parse_fragment, time_of
 from shared.model.routing import StreamTable, initial_table

@@ -14,16 +14,16 @@ import pytest
 from cli.http.client import connect
 from cli.http.control import connect_to_control
 from cli.http.requests import NotAllowed
-from cli.stack.identity import Identity
-from cli.stack.state import StackState, lock_home, save_state
+from cli.stack.processes.identity import Identity
+from cli.stack.processes.state import StackState, lock_home, save_state
 from cli.terminal.exit_codes import ExitCode
 from cli.terminal.local_stack import token_for
 from services.control.http.api.access.access import Access
 from services.control.http.api.access.tokens import Tokens
 from shared.errors import InvalidInput
 from tests.unit.cli.fake_services import served
+from tests.unit.control.http.test_app import InMemoryRunner, app_of
 from tests.unit.control.sources import small_baton
-from tests.unit.control.test_app import InMemoryRunner, app_of
 
 STACK = "http://127.0.0.1:8100"
 ROOT = Path(__file__).parents[3]

@@ -16,8 +16,8 @@ from cli.main import cli as baton_cli
 from shared.errors import NotFound
 from shared.model.rejects import REASONS
 from tests.unit.cli.fake_services import baton
+from tests.unit.control.http.test_app import InMemoryRunner, app_of
 from tests.unit.control.sources import small_baton
-from tests.unit.control.test_app import InMemoryRunner, app_of
 
 ROOT = Path(__file__).parents[3]
 GROUP = "there is no group 'nope'"
@@ -95,9 +95,9 @@ def test_commands_that_need_no_control_refuse_names_alike(
     async def count_partitions(_: str, topic: str) -> int:
         return topics[topic]
 
-    monkeypatch.setattr("cli.kafka.groups.connected", contextlib.nullcontext)
-    monkeypatch.setattr("cli.kafka.groups.list_all", list_all)
-    monkeypatch.setattr("cli.kafka.groups.count_partitions", count_partitions)
+    monkeypatch.setattr("cli.kafka.known_names.connected", contextlib.nullcontext)
+    monkeypatch.setattr("cli.kafka.known_names.list_all", list_all)
+    monkeypatch.setattr("cli.kafka.known_names.count_partitions", count_partitions)
 
     result = CliRunner().invoke(baton_cli, [*arguments, "--kafka", "127.0.0.1:9"])
 

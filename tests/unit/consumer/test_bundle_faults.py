@@ -16,6 +16,7 @@ from services.consumer.core.handover.bundle_format import BundleWire, SessionWir
 from services.consumer.core.handover.received import Copy
 from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.open_table import OpenTable
+from services.consumer.core.slices import Steps
 from shared.model.head import Counts
 from tests.logs import difference, is_found
 from tests.unit.consumer.core.test_bundle import lost_in_transit
@@ -43,18 +44,18 @@ def change_bundles(patch: Patch, **changes: Callable[[BundleWire], Any]) -> None
             msgspec.structs.replace(sent, **{name: change(sent) for name, change in changes.items()})
         )
 
-    copy, delta = sending.take_copy, sending.take_delta
+    copy, delta = sending.copying, sending.taking_delta
 
-    def wrong_copy(stream: Stream) -> tuple[bytes, sending.SentCopy]:
-        body, base = copy(stream)
+    def wrong_copy(stream: Stream) -> Steps[tuple[bytes, sending.SentCopy]]:
+        body, base = yield from copy(stream)
         return wrong(body), base
 
-    def wrong_delta(stream: Stream, base: sending.SentCopy | None) -> bytes:
-        return wrong(delta(stream, base))
+    def wrong_delta(stream: Stream, base: sending.SentCopy | None) -> Steps[bytes]:
+        return wrong((yield from delta(stream, base)))
 
     for module in ("tests.logs", "tests.unit.consumer.core.test_bundle"):
-        patch.setattr(f"{module}.take_copy", wrong_copy)
-        patch.setattr(f"{module}.take_delta", wrong_delta)
+        patch.setattr(f"{module}.copying", wrong_copy)
+        patch.setattr(f"{module}.taking_delta", wrong_delta)
 
 
 def adopt_with(patch: Patch, **changes: Any) -> None:
@@ -80,9 +81,9 @@ def change_tails(patch: Patch, **changes: Any) -> None:
 
 def lose_keys_covered_by_silence(patch: Patch) -> None:
     """Changes since the copy are assumed to start at its position, but silence covers an offset below it."""
-    delta = sending.take_delta
+    delta = sending.taking_delta
 
-    def wrong(stream: Stream, base: Any) -> bytes:
+    def wrong(stream: Stream, base: Any) -> Steps[bytes]:
         if base is None:
             return delta(stream, base)
         later = sending.SentCopy(
@@ -94,8 +95,8 @@ def lose_keys_covered_by_silence(patch: Patch) -> None:
         )
         return delta(stream, later)
 
-    patch.setattr("tests.logs.take_delta", wrong)
-    patch.setattr("tests.unit.consumer.core.test_bundle.take_delta", wrong)
+    patch.setattr("tests.logs.taking_delta", wrong)
+    patch.setattr("tests.unit.consumer.core.test_bundle.taking_delta", wrong)
 
 
 def lose_remembered_ids(patch: Patch) -> None:
@@ -110,7 +111,7 @@ def keep_the_order_of_the_copy(patch: Patch) -> None:
     """Sessions keep the order of the copy, so some silent sessions would go unnoticed."""
 
     class Unmoved(OpenTable):
-        def move_to_end(self, key: str) -> None:
+        def move_to_end(self, key: str, last: bool = True) -> None:
             pass
 
     patch.setattr(received, "Copy", lambda **fields: Copy(sessions=Unmoved(), **fields))

@@ -10,8 +10,8 @@ from services.consumer.adapters.kafka.clients import SharedClients
 from services.consumer.adapters.kafka.sink import KafkaSessionSink
 from services.consumer.core.commits.checkpoint_format import CheckpointRecord, CoveredWire, encode_record
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import Cluster
-from shared.kafka.ranges import PATIENCE_S
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.ranges import PATIENCE_S
 from shared.model.group import GroupSettings
 from shared.model.head import Head
 from shared.model.names import Names

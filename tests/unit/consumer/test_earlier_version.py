@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.consumer.core.commits.checkpoint import fold_records
+from services.consumer.core.commits.checkpoint import folding_records
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.handover.rules import Completion, Offer
+from services.consumer.core.slices import at_once
 from services.consumer.handover.messages import parse_message
 from shared.errors import BundleRejected
 from shared.model.head import Head, parse_head
@@ -40,7 +41,7 @@ def body(name: str) -> bytes:
 
 def loaded(head: Head, records: list[tuple[int, bytes]]) -> dict[str, Any]:
     """What a new owner continues from."""
-    checkpoint = fold_records(head, records, SETTINGS.repeat_ms)
+    checkpoint = at_once(folding_records(head, records, SETTINGS.repeat_ms))
     stream = Stream(
         group="g", stream=0, epoch=9, settings=SETTINGS, limits=LIMITS, checkpoint=checkpoint, now_s=0.0
     )
@@ -63,8 +64,10 @@ def test_a_stream_arrives_from_a_member_of_an_earlier_version() -> None:
     world.read("last")
 
     offer = parse_message(envelope("offer"), Offer)
-    world.hint_store.receive_copy(offer, body("copy"))
-    world.hint_store.receive_delta(parse_message(envelope("completion"), Completion), body("delta"))
+    at_once(world.hint_store.receiving_copy(offer, body("copy")))
+    at_once(
+        world.hint_store.receiving_delta(parse_message(envelope("completion"), Completion), body("delta"))
+    )
 
     (hint,) = world.hint_store.take(STREAM)
     assert (hint.why, offer.left, offer.within_ms) == ("a reason", 1, 0)

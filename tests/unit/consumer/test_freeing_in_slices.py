@@ -14,8 +14,8 @@ from services.consumer.core import large_dict
 from services.consumer.core.commits.checkpoint import Checkpoint, new_stream
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
-from services.consumer.core.handover.received import Copy, open_copy, opening_copy
-from services.consumer.core.handover.sent import take_copy, take_delta
+from services.consumer.core.handover.received import Copy, opening_copy
+from services.consumer.core.handover.sent import copying, taking_delta
 from services.consumer.core.large_dict import LargeDict, emptying
 from services.consumer.core.sessions.open_table import OpenTable
 from services.consumer.core.sessions.state import Covered, OpenSession
@@ -68,9 +68,9 @@ def half_opened(body: bytes) -> Generator[None, None, Copy]:
 
 DROPPED: dict[str, tuple[Callable[[Stream, bytes], object], int]] = {
     "a stream": (lambda source, body: stream_of(MANY), 2 * MANY),
-    "a copy": (lambda source, body: open_copy(body, "digest"), 2 * MANY),
+    "a copy": (lambda source, body: at_once(opening_copy(body, "digest")), 2 * MANY),
     "a copy that is half opened": (lambda source, body: half_opened(body), MANY),
-    "what a donor remembers of a copy": (lambda source, body: take_copy(source)[1], MANY),
+    "what a donor remembers of a copy": (lambda source, body: at_once(copying(source))[1], MANY),
     "a checkpoint": (lambda source, body: checkpoint_of(MANY), 2 * MANY),
 }
 """Each makes something large of a stream and its copy; and how many entries it has."""
@@ -88,7 +88,7 @@ def test_what_is_dropped_is_freed_in_slices(what: str, discarded: deque[dict[Any
     """Nothing of it when its last reference goes, then a bounded number of entries at a time."""
     make, entries = DROPPED[what]
     source = stream_of(MANY)
-    body = take_copy(source)[0]
+    body = at_once(copying(source))[0]
     at_once(emptying(discarded))
 
     make(source, body)
@@ -102,10 +102,10 @@ def test_what_is_dropped_is_freed_in_slices(what: str, discarded: deque[dict[Any
 def test_what_is_still_used_is_not_freed(discarded: deque[dict[Any, Any]]) -> None:
     """A stream keeps the tables of the copy or the checkpoint that it began with."""
     donor = stream_of(MANY)
-    body, base = take_copy(donor)
-    delta = take_delta(donor, base)
+    body, base = at_once(copying(donor))
+    delta = at_once(taking_delta(donor, base))
 
-    found = received(open_copy(body, base.digest), delta, LIMITS)
+    found = received(at_once(opening_copy(body, base.digest)), delta, LIMITS)
     at_once(emptying(discarded))
 
     assert (found.open_sessions, found.covered_keys) == (MANY, MANY)

@@ -21,7 +21,7 @@ from services.consumer.core.handover.rules import (
     completion_of,
     offer_of,
 )
-from services.consumer.core.handover.sent import SentCopy, take_copy, take_delta
+from services.consumer.core.handover.sent import SentCopy, copying, taking_delta
 from services.consumer.core.slices import at_once
 from services.consumer.handover.hints import HintStore
 from shared.errors import BundleRejected, HandoverRefused, NotFound
@@ -60,14 +60,14 @@ class HintWorld:
     def copy(self, stream: int = STREAM) -> tuple[Offer, bytes, SentCopy]:
         """A first copy of the donor's stream as it stands, labelled as stream `stream`."""
         self.donor.stream.stream = stream
-        body, base = take_copy(self.donor.stream)
+        body, base = at_once(copying(self.donor.stream))
         offer = offer_of(base, epoch=7, donor="donor", recipient="recipient", why="a reason")
         self.donor.stream.stream = STREAM
         return offer, body, base
 
     def delta(self, offer: Offer, base: SentCopy) -> tuple[Completion, bytes]:
         """The delta from a copy to the donor's stream as it stands."""
-        body = take_delta(self.donor.stream, base)
+        body = at_once(taking_delta(self.donor.stream, base))
         return completion_of(offer, digest_of(body), copy_ms=1.0, stopped_at_ms=5), body
 
 
@@ -79,9 +79,9 @@ def test_a_member_that_has_not_joined_refuses_everything() -> None:
     request = BundleRequest(group="g", stream=STREAM, epoch=1, seq=1, member="donor", recipient="recipient")
 
     for call in (
-        lambda: world.hint_store.receive_copy(offer, copy),
-        lambda: world.hint_store.receive_delta(*world.delta(offer, base)),
-        lambda: world.hint_store.give(request),
+        lambda: at_once(world.hint_store.receiving_copy(offer, copy)),
+        lambda: at_once(world.hint_store.receiving_delta(*world.delta(offer, base))),
+        lambda: at_once(world.hint_store.giving(request)),
     ):
         with pytest.raises(HandoverRefused, match="not joined"):
             call()
@@ -94,8 +94,10 @@ def test_an_unreadable_body_is_rejected_even_with_the_right_digest() -> None:
     garbage = replace(base, digest=digest_of(b"garbage"))
 
     with pytest.raises(BundleRejected):
-        world.hint_store.receive_copy(
-            offer_of(garbage, epoch=7, donor="donor", recipient="recipient", why=offer.why), b"garbage"
+        at_once(
+            world.hint_store.receiving_copy(
+                offer_of(garbage, epoch=7, donor="donor", recipient="recipient", why=offer.why), b"garbage"
+            )
         )
 
     assert world.hint_store.promised == set()
@@ -106,16 +108,16 @@ def test_bodies_are_bounded() -> None:
     world = HintWorld(max_body_bytes=350, max_held_bytes=450)
     first, copy, base = world.copy()
     assert 225 < len(copy) <= 350
-    world.hint_store.receive_copy(first, copy)
-    world.hint_store.receive_copy(first, copy)
+    at_once(world.hint_store.receiving_copy(first, copy))
+    at_once(world.hint_store.receiving_copy(first, copy))
 
     with pytest.raises(HandoverRefused):
-        world.hint_store.receive_copy(*world.copy(stream=2)[:2])
+        at_once(world.hint_store.receiving_copy(*world.copy(stream=2)[:2]))
     world.read(*(f"key number {n}" for n in range(9)))
     with pytest.raises(BundleRejected):
-        world.hint_store.receive_copy(*world.copy()[:2])
+        at_once(world.hint_store.receiving_copy(*world.copy()[:2]))
     with pytest.raises(BundleRejected):
-        world.hint_store.receive_delta(*world.delta(first, base))
+        at_once(world.hint_store.receiving_delta(*world.delta(first, base)))
 
     assert world.hint_store.promised == {STREAM}
 
@@ -124,25 +126,25 @@ def test_a_complete_hint_counts_its_copy_and_its_delta() -> None:
     """Until a worker takes the hint."""
     world = HintWorld(max_held_bytes=650)
     offer, copy, base = world.copy()
-    world.hint_store.receive_copy(offer, copy)
+    at_once(world.hint_store.receiving_copy(offer, copy))
     completion, delta = world.delta(offer, base)
     assert len(copy) <= 650 - len(copy) < len(copy) + len(delta)
-    world.hint_store.receive_delta(completion, delta)
+    at_once(world.hint_store.receiving_delta(completion, delta))
 
     with pytest.raises(HandoverRefused, match=f"beside the {len(copy) + len(delta)} that are held"):
-        world.hint_store.receive_copy(*world.copy(stream=2)[:2])
+        at_once(world.hint_store.receiving_copy(*world.copy(stream=2)[:2]))
 
     world.hint_store.take(STREAM)
-    world.hint_store.receive_copy(*world.copy(stream=2)[:2])
+    at_once(world.hint_store.receiving_copy(*world.copy(stream=2)[:2]))
 
 
 def test_a_hint_equals_the_donors_stream_in_every_field() -> None:
     """Including uncommitted changes, whether it arrived as copy and delta or was fetched whole."""
     world = HintWorld()
     offer, copy, base = world.copy()
-    world.hint_store.receive_copy(offer, copy)
+    at_once(world.hint_store.receiving_copy(offer, copy))
     world.read("k", "new")
-    world.hint_store.receive_delta(*world.delta(offer, base))
+    at_once(world.hint_store.receiving_delta(*world.delta(offer, base)))
     head = world.donor.stream.head
 
     (handed,) = world.hint_store.take(STREAM)
@@ -150,7 +152,7 @@ def test_a_hint_equals_the_donors_stream_in_every_field() -> None:
     request = BundleRequest(
         group="g", stream=STREAM, epoch=head.epoch, seq=head.seq, member="donor", recipient="recipient"
     )
-    fetched = world.hint_store.open_fetched(STREAM, world.hint_store.give(request))
+    fetched = at_once(world.hint_store.opening_fetched(STREAM, at_once(world.hint_store.giving(request))))
 
     assert fetched.has_changes
     assert state_of(handed.state) == state_of(fetched) == state_of(world.donor.stream)
@@ -206,7 +208,7 @@ def test_a_delta_counts_for_nothing_if_its_donor_has_lost_the_stream(monkeypatch
     monkeypatch.setattr(slices, "SLICE", 1)
     world = HintWorld()
     offer, copy, base = world.copy()
-    world.hint_store.receive_copy(offer, copy)
+    at_once(world.hint_store.receiving_copy(offer, copy))
     receiving = world.hint_store.receiving_delta(*world.delta(offer, base))
 
     next(receiving)

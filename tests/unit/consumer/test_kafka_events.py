@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from shared.kafka.cluster import Cluster
-from shared.kafka.delivery import FLUSH_TIMEOUT_S
-from shared.kafka.event_sink import ACK_TIMEOUT_S, KafkaEventSink
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.send.event_sink import ACK_TIMEOUT_S, KafkaEventSink
+from shared.kafka.send.outcome import FLUSH_TIMEOUT_S
 from shared.model.events import Event, parse_event
 from shared.model.names import Names
 from tests.event_sink_contract import EventSinkContract, EventSinkWorld, numbered

@@ -7,7 +7,7 @@ import pytest
 from services.consumer.adapters.kafka.clients import SharedClients
 from services.consumer.adapters.kafka.sink import KafkaSessionSink
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import Cluster
+from shared.kafka.connect.cluster import Cluster
 from shared.model.group import GroupSettings
 from shared.model.names import Names
 from tests.fakes.kafka import FakeKafka

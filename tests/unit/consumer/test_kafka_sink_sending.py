@@ -13,8 +13,8 @@ from services.consumer.adapters.kafka.clients import DELIVER_S, SharedClients
 from services.consumer.adapters.kafka.sink import TICK_TIMEOUT_S, KafkaSessionSink
 from services.consumer.core.commits.commit import Commit
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import Cluster
-from shared.kafka.sender import Sender
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.send.sender import Sender
 from shared.kafka.wire.produce import ProduceRequest
 from shared.kafka.wire.transactions import (
     AddOffsets,

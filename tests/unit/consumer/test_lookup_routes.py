@@ -14,8 +14,7 @@ from services.consumer.handover.routes import Reception
 from services.consumer.member.departure import Departure
 from services.consumer.member.metrics import ConsumerMetrics
 from services.consumer.stream.worker import StreamWorker
-from services.control.adapters.http_owners import HttpOwners
-from services.control.adapters.signed_requests import SignedRequests
+from services.control.adapters.processes.signed_requests import HttpOwners, SignedRequests
 from shared.errors import PeerUnavailable
 from shared.model.secrets import Secrets
 from shared.service.signing import ACCEPTED_MS, Here

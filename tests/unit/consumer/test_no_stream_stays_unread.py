@@ -78,7 +78,7 @@ async def test_an_opening_may_take_as_long_as_it_makes_progress() -> None:
     await until(lambda: worker.state == "running", within_s=21 * STALLED_S)
 
     assert world.broker.stored(0).producer == 1
-    assert worker.opened_after_s > 19 * STALLED_S
+    assert worker.timeline.opened_after_s > 19 * STALLED_S
     ended.cancel()
 
 

@@ -151,7 +151,9 @@ async def test_a_pause_survives_its_members() -> None:
     await world.pause_all()
     world.store.expire(await world.kill("a"))
     b = await world.join("b")
-    await until(lambda: len(b.member.workers) == 2 and all(one.opened.is_set() for one in b.member.workers))
+    await until(
+        lambda: len(b.member.workers) == 2 and all(one.timeline.opened.is_set() for one in b.member.workers)
+    )
     await asyncio.sleep(60)
 
     assert b.log.read == []

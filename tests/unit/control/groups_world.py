@@ -10,17 +10,17 @@ import httpx
 import msgspec
 from fastapi import FastAPI
 
-from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
-from services.control.adapters.zookeeper_groups import ZooKeeperGroups
-from services.control.adapters.zookeeper_operations import ZooKeeperOperations
-from services.control.core.rewinds import StreamFacts
+from services.control.adapters.znodes.cluster import ZooKeeperCluster
+from services.control.adapters.znodes.groups import ZooKeeperGroups
+from services.control.adapters.znodes.operations import ZooKeeperOperations
+from services.control.core.groups.rewinds import StreamFacts
 from services.control.http.api.groups import groups_routes
 from services.control.http.api.operations import operations_routes
-from services.control.live.actions import Actions
-from services.control.live.cluster_view import ClusterView
-from services.control.live.effects import Effects
-from services.control.live.groups import Groups
-from services.control.live.operations import Operations
+from services.control.live.acts.actions import Actions
+from services.control.live.acts.effects import Effects
+from services.control.live.acts.groups import Groups
+from services.control.live.acts.operations import Operations
+from services.control.live.view.cluster_view import ClusterView
 from shared.model.cluster import MemberNode
 from shared.model.events import Event
 from shared.model.group import GroupSettings

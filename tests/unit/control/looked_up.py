@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from services.control.core.lookup import RecordPage, record_row
+from services.control.core.found import RecordPage, record_row
 from shared.errors import KafkaDenied, PeerUnavailable
 from shared.model.open_sessions import SHOWN, HeldKey, HeldStream, OpenSessionRow, Unreadable
 

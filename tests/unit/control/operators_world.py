@@ -10,13 +10,20 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from services.control.adapters.zookeeper_operations import ZooKeeperOperations
-from services.control.core.movements import Movement
-from services.control.core.observed import Answers, Cluster, MemberStatus, Observed, StreamState, StreamStatus
-from services.control.core.observed import Group as ObservedGroup
-from services.control.live.actions import Actions
-from services.control.live.effects import Effects
-from services.control.live.operations import Operations
+from services.control.adapters.znodes.operations import ZooKeeperOperations
+from services.control.core.events.movements import Movement
+from services.control.core.report.observed import (
+    Answers,
+    Cluster,
+    MemberStatus,
+    Observed,
+    StreamState,
+    StreamStatus,
+)
+from services.control.core.report.observed import Group as ObservedGroup
+from services.control.live.acts.actions import Actions
+from services.control.live.acts.effects import Effects
+from services.control.live.acts.operations import Operations
 from shared.errors import PeerUnavailable, ZooKeeperUnavailable
 from shared.model.balance import plan
 from shared.model.cluster import ClaimNode, MemberNode, MemberState, PauseNode, View

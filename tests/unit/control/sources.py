@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from services.control.core.observed import Answers, Cluster, Group, MemberStatus, Offsets, Plan, StreamStatus
-from services.control.core.ownership_history import OwnershipHistory
-from services.control.core.producer_rates import ProducerCounts
+from services.control.core.events.ownership_history import OwnershipHistory
 from services.control.core.queues import (
     Act,
     DeadLetter,
@@ -20,7 +18,17 @@ from services.control.core.queues import (
     QueuesUnavailable,
     UnknownQueue,
 )
-from services.control.live.cluster_view import ClusterView
+from services.control.core.report.observed import (
+    Answers,
+    Cluster,
+    Group,
+    MemberStatus,
+    Offsets,
+    Plan,
+    StreamStatus,
+)
+from services.control.core.report.producer_rates import ProducerCounts
+from services.control.live.view.cluster_view import ClusterView
 from shared.errors import KafkaUnavailable, ZooKeeperUnavailable
 from shared.model.cluster import ClaimNode, MemberNode, ProducerNode, StreamNode, View
 from shared.model.group import GroupSettings

@@ -134,7 +134,7 @@ UNACCEPTABLE = [
     (b'{"key":"a","data":' + b"[" * 1_001 + b"]" * 1_001 + b"}", "nesting"),
     (b'{"key":"a","data":"' + b"x" * 32 * 1024 + b'"}', "size"),
 ]
-"""One for each check; the rules of a fragment are tested in tests/unit/shared/test_fragments.py."""
+"""One for each check; the rules of a fragment are tested in tests/unit/shared/model/test_fragments.py."""
 NOT_OBJECTS = [(item, "invalid") for item in (b"1", b'"a"', b"null", b"[]", b'[{"key":"a"}]')]
 NOT_JSON = [
     (b'{"key":"a","data":"\xff"}', "encoding"),

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from services.producer.kafka.rejects import RECORD_OVERHEAD_BYTES, KafkaRejects
-from shared.kafka.cluster import Cluster
-from shared.kafka.delivery import FLUSH_TIMEOUT_S
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.send.outcome import FLUSH_TIMEOUT_S
 from shared.model.names import Names
 from shared.model.rejects import Reject, parse_reject
 from tests.fakes.kafka_produce import ProducingKafka

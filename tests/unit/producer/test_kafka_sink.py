@@ -11,7 +11,7 @@ import pytest
 from services.producer.core.ingest import Portion
 from services.producer.kafka.sink import KafkaFragmentSink
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import Cluster
+from shared.kafka.connect.cluster import Cluster
 from tests.fakes.kafka_produce import ProducingKafka
 from tests.fakes.sink import sent
 from tests.fakes.virtual_time import until, virtual_time

@@ -113,18 +113,18 @@ def test_a_rate_admits_so_many_fragments_per_second() -> None:
 
 
 async def test_a_key_keeps_what_is_left_of_its_rate_when_the_file_changes(tmp_path: Path) -> None:
-    """Workers share the rate; a key whose line is the same goes on, one whose rate changed begins anew."""
+    """A key whose line is the same goes on, one whose rate changed begins anew."""
     file = tmp_path / "keys"
-    file.write_text("k1 rate=2\nk2 rate=2\n")
-    keys = WriteKeys((), file, workers=2)
+    file.write_text("k1 rate=1\nk2 rate=1\n")
+    keys = WriteKeys((), file)
     await keys.step()
     first = [verdict(keys, key) for key in ("k1", "k2", "k1", "k2")]
-    file.write_text("k1 rate=2\nk2 rate=8 name=shop\nk3 rate=1 name=shop\n")
+    file.write_text("k1 rate=1\nk2 rate=8 name=shop\nk3 rate=1 name=shop\n")
     await keys.step()
 
     assert first == [None, None, RateLimited, RateLimited]
     assert [verdict(keys, key) for key in ("k1", "k2")] == [RateLimited, None]
-    assert keys.use.rates == {"unnamed": 1.0, "shop": 4.5}
+    assert keys.use.rates == {"unnamed": 1.0, "shop": 9.0}
 
 
 WRONG_WORDS = ["key rate=0", "key rate=1.5", "key name=", "key name=a/b", "key admin", "key write+admin"]

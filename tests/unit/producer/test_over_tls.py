@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cli.stack.certificates import make_authority
+from cli.stack.secured.certificates import make_authority
 from tests.unit.producer.wire import Stalled, request, serving
 
 FRAGMENT = b'{"key":"visitor-1"}'

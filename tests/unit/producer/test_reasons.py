@@ -11,8 +11,8 @@ from services.producer.kafka.sink import KafkaFragmentSink
 from services.producer.registration import Registration
 from services.producer.settings import ProducerSettings
 from shared.errors import Unavailable
-from shared.kafka.cluster import Cluster
-from shared.kafka.topics import ensure_topics
+from shared.kafka.admin.topics import ensure_topics
+from shared.kafka.connect.cluster import Cluster
 from tests.servers import free_port
 from tests.unit.producer.face import Producer, assert_problem
 from tests.waiting import until

@@ -11,7 +11,7 @@ import pytest
 from services.producer.registration import Registration
 from services.producer.settings import ProducerSettings
 from shared.errors import KafkaUnavailable, Unavailable
-from shared.kafka.append_times import TimesNotOfBroker
+from shared.kafka.admin.append_times import TimesNotOfBroker
 from shared.model.routing import StreamTable, initial_table
 from shared.zookeeper import stream_table
 from shared.zookeeper.stream_table import wait_for_table

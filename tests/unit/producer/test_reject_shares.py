@@ -9,7 +9,7 @@ from services.producer.__main__ import Producer
 from services.producer.core.ingest import Rejected
 from services.producer.core.reject_shares import RejectShares
 from services.producer.settings import ProducerSettings
-from shared.kafka.topics import REJECTED_RETENTION_BYTES, REJECTED_RETENTION_MS, REJECTED_SEGMENT_MS
+from shared.kafka.admin.topics import REJECTED_RETENTION_BYTES, REJECTED_RETENTION_MS, REJECTED_SEGMENT_MS
 from shared.model.rejects import FRAGMENT_REASONS, MAX_KEPT_BYTES, UNREADABLE
 
 DAY_S = 86_400

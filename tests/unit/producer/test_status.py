@@ -15,9 +15,8 @@ async def test_a_producer_reports_what_it_accepted_and_why_it_refused() -> None:
     await producer.post(b'[{"key":"a"},{"key":"b"},{"key":""},{"no":"key"}]')
     await producer.post(b'{"key":"a"}', {"content-type": "application/xml"})
 
-    answer = (await producer.client.get("/status")).json()
+    status = (await producer.client.get("/status")).json()
 
-    (status,) = answer["producers"]
     assert (status["id"], status["accepted"], status["unstored"]) == ("p", 2, 0)
     assert status["rejected"] == {"key": 1, "invalid": 1}
     assert status["refused"] == {"unsupported-type": 1}

@@ -12,9 +12,9 @@ import pytest
 from services.queue.kafka import items as kafka_items
 from services.queue.kafka.cache import ItemCaches
 from services.queue.kafka.items import KafkaItemLog, Shared
-from shared.kafka import fetch_lane, fetcher, reading
-from shared.kafka.cluster import Cluster
-from shared.kafka.fetcher import Fetcher
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read import fetch_lane, fetcher, reading
+from shared.kafka.read.fetcher import Fetcher
 from tests.fakes.kafka import FakeKafka
 from tests.fakes.virtual_time import until, virtual_time
 

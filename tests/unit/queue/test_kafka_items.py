@@ -10,9 +10,9 @@ import pytest
 
 from services.queue.kafka.items import KafkaItemLog
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import Cluster
-from shared.kafka.fetcher import Fetcher
-from shared.kafka.reading import Reading
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.fetcher import Fetcher
+from shared.kafka.read.reading import Reading
 from tests.fakes.kafka import FakeKafka
 from tests.fakes.virtual_time import virtual_time
 

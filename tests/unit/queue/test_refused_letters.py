@@ -8,9 +8,9 @@ from typing import Any
 from services.queue.core.items import ItemRecord
 from services.queue.kafka.items import KafkaItemLog
 from services.queue.ports import Unstored
-from shared.kafka.cluster import Cluster
-from shared.kafka.fetcher import Fetcher
-from shared.kafka.sender import Sender
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.fetcher import Fetcher
+from shared.kafka.send.sender import Sender
 from tests.fakes.kafka_produce import ProducingKafka
 from tests.fakes.queues import InMemoryQueueStore
 from tests.fakes.virtual_time import virtual_time

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 from services.consumer.adapters.kafka.clients import START_TIMEOUT_S, SharedClients
 from services.consumer.core.commits.checkpoint import find_head
 from shared.errors import KafkaUnavailable
-from shared.kafka.offsets import EARLIEST, list_offsets
-from shared.kafka.ranges import read_range
+from shared.kafka.read.offsets import EARLIEST, list_offsets
+from shared.kafka.read.ranges import read_range
 from shared.model.head import Head
 
 SETTLED_POLL_S = 0.02

@@ -10,13 +10,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from services.consumer.adapters.kafka.coalesce import CoalescedRead
-from shared.kafka.access import Kafka
-from shared.kafka.cluster import Cluster
-from shared.kafka.fetcher import Fetcher
-from shared.kafka.groups import KafkaGroup
-from shared.kafka.heads import StoredHeads, read_heads
-from shared.kafka.offsets import EARLIEST, LATEST, Partition, list_known_offsets, list_offsets
-from shared.kafka.sender import Sender
+from shared.kafka.admin.committed import KafkaGroup
+from shared.kafka.admin.heads import StoredHeads, read_heads
+from shared.kafka.connect.access import Kafka
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.read.fetcher import Fetcher
+from shared.kafka.read.offsets import EARLIEST, LATEST, list_known_offsets, list_offsets
+from shared.kafka.record import Partition
+from shared.kafka.send.sender import Sender
 from shared.model.head import Head
 from shared.model.names import Names
 

@@ -10,11 +10,11 @@ from services.consumer.adapters.kafka.clients import SharedClients
 from services.consumer.adapters.kafka.sink import KafkaSessionSink
 from services.consumer.adapters.kafka.source import KafkaFragmentReader
 from services.consumer.ports import FragmentReader, SessionSink
-from shared.kafka.access import Kafka
-from shared.kafka.catalog import count_partitions, is_missing
-from shared.kafka.delivered import ClosedAt, append_time, find_since, first_closed
-from shared.kafka.offsets import EARLIEST, LATEST, list_known_offsets, list_offsets
-from shared.kafka.ranges import read_range
+from shared.kafka.admin.catalog import count_partitions, is_missing
+from shared.kafka.connect.access import Kafka
+from shared.kafka.read.offsets import EARLIEST, LATEST, list_known_offsets, list_offsets
+from shared.kafka.read.ranges import read_range
+from shared.kafka.read.session_search import ClosedAt, append_time, find_since, first_closed
 from shared.model.group import GroupSettings
 from shared.model.names import Names
 from shared.model.start import Cut

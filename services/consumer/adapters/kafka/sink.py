@@ -27,9 +27,9 @@ from services.consumer.core.commits.commit import Commit
 from services.consumer.ports import Fenced
 from services.consumer.stream.slices import in_slices
 from shared.errors import KafkaUnavailable
-from shared.kafka.delivery import Record as WireRecord
-from shared.kafka.offsets import delete_records
-from shared.kafka.transactional import GroupOffset, ProducerFenced, TransactionalWriter
+from shared.kafka.read.offsets import delete_records
+from shared.kafka.record import Record as WireRecord
+from shared.kafka.send.transactional import GroupOffset, ProducerFenced, TransactionalWriter
 from shared.model.fragments import encode_marker
 from shared.model.group import GroupSettings
 from shared.model.head import Head

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from services.consumer.adapters.kafka.clients import SharedClients
 from services.consumer.core.sessions.record import Record
 from shared.errors import KafkaUnavailable
-from shared.kafka.reading import Reading
+from shared.kafka.read.reading import Reading
 
 MAX_FETCH_RECORDS = 2_000
 """Bounds one round of the fold, so that the streams of a member take turns."""

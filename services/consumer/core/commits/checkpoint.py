@@ -28,7 +28,7 @@ from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.open_table import OpenTable
 from services.consumer.core.sessions.remembered import forget_old
 from services.consumer.core.sessions.state import Covered, OpenSession, is_droppable
-from services.consumer.core.slices import Steps, at_once, sliced, sorting
+from services.consumer.core.slices import Steps, sliced, sorting
 from shared.errors import InvalidInput
 from shared.model.group import GroupSettings
 from shared.model.head import NOTHING, Head
@@ -79,17 +79,12 @@ def restored(checkpoint: Checkpoint, settings: GroupSettings) -> Assembler:
     return found
 
 
-def fold_records(head: Head, records: Iterable[tuple[int, bytes]], repeat_ms: int) -> Checkpoint:
+def folding_records(head: Head, records: Iterable[tuple[int, bytes]], repeat_ms: int) -> Steps[Checkpoint]:
     """The checkpoint that the records fold to; they are pairs of (offset, value), from `head.checkpoint_from`
-    through `head.newest`. The log is folded elsewhere (core/sessions/fold.py).
+    through `head.newest`. A slice takes one record, or some thousand entries.
 
     Raises InvalidInput when a record is missing or cannot be read.
     """
-    return at_once(folding_records(head, records, repeat_ms))
-
-
-def folding_records(head: Head, records: Iterable[tuple[int, bytes]], repeat_ms: int) -> Steps[Checkpoint]:
-    """What `fold_records` returns, in slices of one record or some thousand entries."""
     checkpoint = Checkpoint(head=head)
     seen = -1
     for offset, raw in records:
@@ -197,13 +192,13 @@ def _apply(checkpoint: Checkpoint, record: CheckpointRecord) -> None:
         parked = checkpoint.parked.get(wire.key)
         # the session closed after it was parked; one that begins above the offset is the key's next
         if parked is not None and parked.first_offset <= wire.offset:
-            checkpoint.parked.pop(wire.key)
+            del checkpoint.parked[wire.key]
         put_covered(checkpoint.covered, wire)
     for chunk in record.parked:
         session = checkpoint.parked.get(chunk.key)
         if session is None or session.first_offset != chunk.first_offset:
             session = OpenSession(chunk.key, chunk.first_offset, chunk.opened_at, chunk.low_t, 0, 0)
-            checkpoint.parked.pop(chunk.key)
+            checkpoint.parked.pop(chunk.key, None)
             checkpoint.parked.add(session)
         ids = session.ids or {}
         if chunk.start > len(session.data) or chunk.ids_start > len(ids):

@@ -16,7 +16,6 @@ from services.consumer.core import slices
 from services.consumer.core.commits.checkpoint import Checkpoint, restored
 from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.delivery import Deliveries
-from services.consumer.core.commits.figures import StreamFigures
 from services.consumer.core.commits.last_record import LastRecord
 from services.consumer.core.commits.parking import is_replay_long, sessions_to_park
 from services.consumer.core.commits.read_marks import ReadMarks
@@ -35,7 +34,7 @@ more is closed before they are committed, so no commit is larger, however many s
 most 4,096 sessions, and one large session more. So it bounds memory and the size of a transaction."""
 
 
-class Stream(StreamFigures):
+class Stream:
     """The state of one owned stream, in one epoch.
 
     After a turn with a commit, the next call is `committed`, or the stream is dropped: with a commit whose
@@ -203,6 +202,54 @@ class Stream(StreamFigures):
     def pending(self) -> Sequence[Closed]:
         """Finished sessions that no commit has delivered yet."""
         return self._pending
+
+    @property
+    def open_sessions(self) -> int:
+        """How many sessions are open."""
+        return len(self.assembler.open)
+
+    @property
+    def state_bytes(self) -> int:
+        """Size of the open sessions' fragments."""
+        return self.assembler.state_bytes
+
+    @property
+    def covered_keys(self) -> int:
+        """How many keys are covered."""
+        return len(self.assembler.covered)
+
+    @property
+    def remembered_ids(self) -> int:
+        """How many ids of closed sessions all keys together hold."""
+        return self.assembler.covered.remembered_ids
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Size of the checkpoint records that a new owner would read: the last whole set and the changes
+        since. Before the first whole set is complete, all that was written."""
+        return self.writer.written
+
+    @property
+    def last_unreadable(self) -> tuple[int, str] | None:
+        """Offset of the last record that was set aside, and why."""
+        return self.assembler.last_unreadable
+
+    @property
+    def counts(self) -> Counts:
+        """Totals through the position, those of earlier owners included."""
+        before, state = self._counts_before, self.assembler
+        return Counts(
+            fragments=before.fragments + state.fragments,
+            bytes=before.bytes + state.bytes,
+            repeats=before.repeats + state.repeats,
+            markers=before.markers + state.markers,
+            ticks=before.ticks + state.ticks,
+            unreadable=before.unreadable + state.unreadable,
+            sessions=before.sessions + self._closed,
+            delivered=before.delivered + self._delivered,
+            delivered_bytes=before.delivered_bytes + self._delivered_bytes,
+            covered=before.covered + state.skipped,
+        )
 
     def resume(self, epoch: int, now_s: float) -> None:
         """Goes on from memory in a new epoch, after the stored head was found to be this one's."""

@@ -148,7 +148,7 @@ class CheckpointWriter:
             self.remaining = deque()
         else:
             self.remaining = deque(covered)
-            self._remaining_open = deque(opened.keys())
+            self._remaining_open = deque(opened.unordered_keys())
         return True
 
     def _is_whole_due(self) -> bool:

@@ -26,7 +26,7 @@ from services.consumer.core.sessions.assembly import ParkedFrom
 from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.open_table import OpenTable
 from services.consumer.core.sessions.state import Closed, Covered, OpenSession
-from services.consumer.core.slices import Steps, at_once, sliced, sorting
+from services.consumer.core.slices import Steps, sliced, sorting
 from shared.errors import BundleRejected
 from shared.model.group import GroupSettings
 from shared.model.head import Head
@@ -52,13 +52,8 @@ class Copy:
     parked_from: ParkedFrom = field(default_factory=deque)
 
 
-def open_copy(body: bytes, digest: str) -> Copy:
-    """The copy that a body holds. Raises BundleRejected if it is unreadable."""
-    return at_once(opening_copy(body, digest))
-
-
 def opening_copy(body: bytes, digest: str) -> Steps[Copy]:
-    """What `open_copy` returns, in slices."""
+    """The copy that a body holds. Raises BundleRejected if it is unreadable."""
     reader = BundleReader(body)
     if reader.wire.tail is not None:
         raise BundleRejected("a first copy has no head")
@@ -66,25 +61,6 @@ def opening_copy(body: bytes, digest: str) -> Steps[Copy]:
     copy = Copy(digest=digest)
     yield from _applying(copy, reader)
     return copy
-
-
-def complete(
-    copy: Copy | None,
-    body: bytes,
-    *,
-    group: str,
-    stream: int,
-    settings: GroupSettings,
-    limits: StreamLimits,
-    now_s: float,
-) -> Stream:
-    """The stream that a copy and its delta make (None: a whole bundle). It uses up the copy.
-
-    Raises BundleRejected if the delta is unreadable or does not fit.
-    """
-    return at_once(
-        completing(copy, body, group=group, stream=stream, settings=settings, limits=limits, now_s=now_s)
-    )
 
 
 def completing(
@@ -97,7 +73,10 @@ def completing(
     limits: StreamLimits,
     now_s: float,
 ) -> Steps[Stream]:
-    """What `complete` returns, in slices."""
+    """The stream that a copy and its delta make (None: a whole bundle). It uses up the copy.
+
+    Raises BundleRejected if the delta is unreadable or does not fit.
+    """
     reader = BundleReader(body)
     wire, tail = reader.wire, reader.wire.tail
     if tail is None or tail.head.position > wire.position:
@@ -162,7 +141,7 @@ def _applying(copy: Copy, reader: BundleReader) -> Steps[None]:
     # closed keys first: the same key may have a new session in this very delta
     for keys in sliced(reader.wire.closed):
         for key in keys:
-            if (gone := copy.sessions.pop(key)) is not None:
+            if (gone := copy.sessions.pop(key, None)) is not None:
                 copy.bytes -= gone.bytes
                 copy.pinned.pop(key, None)
         yield

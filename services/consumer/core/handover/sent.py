@@ -24,7 +24,7 @@ from services.consumer.core.handover.bundle_format import (
 )
 from services.consumer.core.large_dict import LargeDict
 from services.consumer.core.sessions.state import Covered, OpenSession
-from services.consumer.core.slices import Steps, at_once, sliced, sorting
+from services.consumer.core.slices import Steps, sliced, sorting
 from shared.errors import InvariantBroken
 from shared.model.head import Head
 
@@ -47,13 +47,8 @@ class SentCopy:
     known: LargeDict[str, tuple[int, int, int, int]]
 
 
-def take_copy(stream: Stream) -> tuple[bytes, SentCopy]:
-    """All open sessions and covered keys as of now, encoded; the stream may continue afterwards."""
-    return at_once(copying(stream))
-
-
 def copying(stream: Stream) -> Steps[tuple[bytes, SentCopy]]:
-    """What `take_copy` returns, in slices between which the stream may continue.
+    """All open sessions and covered keys, encoded, in slices between which the stream may continue.
 
     The copy's position is that of the first slice. Each entry is as of its own slice, and `known` says what
     the recipient has of it. All that changes after the first slice lies at the position or above, or is
@@ -62,7 +57,7 @@ def copying(stream: Stream) -> Steps[tuple[bytes, SentCopy]]:
     state = stream.assembler
     position, head, writer = state.position, stream.head, BundleWriter(state.position)
     known = LargeDict[str, tuple[int, int, int, int]]()
-    keys = list(state.open.keys())  # all at once: between slices, a session may change its place
+    keys = list(state.open.unordered_keys())  # all at once: between slices, a session may change its place
     yield
     found = []
     for part in sliced(keys):
@@ -91,16 +86,12 @@ def copying(stream: Stream) -> Steps[tuple[bytes, SentCopy]]:
     return body, SentCopy(stream=stream, head=head, position=position, digest=digest, known=known)
 
 
-def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
+def taking_delta(stream: Stream, base: SentCopy | None) -> Steps[bytes]:
     """What has changed since `base` (None: everything), including what is not committed yet.
 
-    Raises InvariantBroken if the copy is of another `Stream`: a reopened one may be at a lower position.
+    The stream must not change between the slices. Raises InvariantBroken if the copy is of another `Stream`:
+    a reopened one may be at a lower position.
     """
-    return at_once(taking_delta(stream, base))
-
-
-def taking_delta(stream: Stream, base: SentCopy | None) -> Steps[bytes]:
-    """What `take_delta` returns, in slices between which the stream must stand still."""
     if base is not None and base.stream is not stream:
         raise InvariantBroken(f"the copy is not of this stream: {stream!r}")
     state, writer = stream.assembler, BundleWriter(stream.assembler.position)
@@ -157,7 +148,7 @@ def _changed_since(
     has_parked = stream.head != base.head
     changed: list[tuple[OpenSession, int, int]] = []
     anew: set[str] = set()
-    for part in sliced(stream.assembler.open.newest_first()):
+    for part in sliced(reversed(stream.assembler.open.values())):
         for session in part:
             key = session.key
             is_recent = session.last_offset >= base.position

@@ -15,14 +15,12 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from msgspec import UNSET
-
 from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.fold import Fold
 from services.consumer.core.sessions.open_table import OpenTable
 from services.consumer.core.sessions.record import Record
 from services.consumer.core.sessions.state import Closed, OpenSession
-from shared.model.fragments import FragmentRejected, parse_fragment
+from shared.model.fragments import Fragment
 from shared.model.group import GroupSettings
 from shared.model.head import NOTHING
 
@@ -106,7 +104,7 @@ class Assembler(Fold):
             return []
         if self.is_replaying:
             cut = bisect.bisect_left(records, self.replay_until, key=lambda record: record.offset)
-            self.replay(records[:cut])
+            self._replay(records[:cut])
             if cut:
                 self.position = records[cut - 1].offset + 1
             if cut < len(records):  # then the rest of the replay, if any, is not in the log
@@ -119,33 +117,10 @@ class Assembler(Fold):
             self.position = records[-1].offset + 1
         return closed
 
-    def replay(self, records: Iterable[Record]) -> None:
+    def _replay(self, records: Sequence[Record]) -> None:
         """Folds records below the committed position: rebuilds what was open there, and closes nothing."""
         self._lift_thresholds()
-        for record in records:
-            a_before, appended = self.a, record.timestamp
-            raw, offset = record.value or b"", record.offset
-            if appended > a_before:
-                self.a = appended
-            if record.key is None:
-                continue
-            try:
-                fragment = parse_fragment(raw)
-                t = appended if fragment.time is UNSET else self._event_time(fragment, appended)
-            except FragmentRejected:
-                continue
-            key = fragment.key
-            if key.encode() != record.key:  # it was set aside when it was folded
-                continue
-            self._bytes_read_before += len(raw)
-            session = self.open.get(key)
-            if self.covered.covers(key, offset) or (session is not None and offset <= session.last_offset):
-                self.w = max(self.w, t)  # it stands in a session that was delivered, or in a parked one
-                if session is not None and offset == session.last_offset:
-                    self.open.move_to_end(key)  # its place among those that the replay rebuilds
-            else:
-                # the list stays empty: the thresholds are lifted
-                self._add(fragment, t, raw, record, a_before, [])
+        self.fold(records, self._rebuild)
         self._set_thresholds()
 
     def advance(self, position: int) -> None:
@@ -185,6 +160,19 @@ class Assembler(Fold):
             self.parked_from.popleft()
         offsets = [first for first, _ in islice(self.parked_from, 1)]
         return min([*offsets, pinned.pin] if pinned is not None else offsets, default=-1)
+
+    def _rebuild(self, fragment: Fragment, t: int, raw: bytes, record: Record, a_before: int) -> None:
+        """Adds a fragment that is replayed to the session that it stood in."""
+        key, offset = fragment.key, record.offset
+        self._bytes_read_before += len(raw)
+        session = self.open.get(key)
+        if self.covered.covers(key, offset) or (session is not None and offset <= session.last_offset):
+            self.w = max(self.w, t)  # it stands in a session that was delivered, or in a parked one
+            if session is not None and offset == session.last_offset:
+                self.open.move_to_end(key)  # its place among those that the replay rebuilds
+        else:
+            # the list stays empty: the thresholds are lifted
+            self._add(fragment, t, raw, record, a_before, [])
 
     def _is_open(self, first_offset: int, key: str) -> bool:
         session = self.open.get(key)

@@ -8,7 +8,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Query, Response
 
 from services.control.core.paging import Listing, columns_of, select
-from services.control.core.rows import GroupRow, MemberRow, PlanRow, ProducerRow
+from services.control.core.report.rows import GroupRow, MemberRow, PlanRow, ProducerRow
 from services.control.http.api.openapi import answers, encoded
 from services.control.http.api.pages import (
     INVALID,
@@ -22,7 +22,7 @@ from services.control.http.api.pages import (
     Paging,
     StaleMs,
 )
-from services.control.live.cluster_view import ClusterView
+from services.control.live.view.cluster_view import ClusterView
 from shared.model.names import DEFAULT_GROUP
 
 

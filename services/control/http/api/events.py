@@ -20,11 +20,11 @@ from msgspec import Meta
 from starlette.responses import StreamingResponse
 from starlette.types import Send
 
-from services.control.core.recent_events import EventFilter, RecentEvents, StoredEvent
+from services.control.core.events.recent_events import EventFilter, RecentEvents, StoredEvent
 from services.control.http.api.access.caller import caller_of, is_admitted
 from services.control.http.api.openapi import Responses, answers, refuses, schema_of
 from services.control.http.api.pages import INVALID, LISTED, MAX_LIMIT, NOT_FOUND, StaleMs, joined
-from services.control.live.feed import EventFeed
+from services.control.live.feed.feed import EventFeed
 from shared.model.events import Event, Kind
 
 EVENT_STREAM = "text/event-stream"

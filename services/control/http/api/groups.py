@@ -6,11 +6,11 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from services.control.core.causes import cause_of
-from services.control.core.groups import CurrentRow
+from services.control.core.groups.following import CurrentRow
 from services.control.http.api.access.caller import caller_of
 from services.control.http.api.openapi import answers, encoded, refuses
 from services.control.http.api.pages import GUARDED, INVALID, NOT_FOUND, UNAVAILABLE, Reason
-from services.control.live.groups import Groups
+from services.control.live.acts.groups import Groups
 
 
 class DeletedGroup(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from services.control.core.history import GroupHistory, StreamHistory
+from services.control.core.history.group_history import GroupHistory, StreamHistory
 from services.control.http.api.openapi import answers, encoded
 from services.control.http.api.pages import INVALID, NOT_FOUND, UNAVAILABLE, Group
-from services.control.live.history import History
+from services.control.live.view.history import History
 from shared.model.names import DEFAULT_GROUP
 
 ANSWERED = (GroupHistory, StreamHistory)

@@ -8,16 +8,9 @@ import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from services.control.core.causes import cause_of
-from services.control.core.jobs import (
-    JOBS,
-    MAX_TEXT,
-    Job,
-    Parameter,
-    ParametersInvalid,
-    job_named,
-)
 from services.control.core.paging import Listing, columns_of, select
-from services.control.core.runs import (
+from services.control.core.runs.jobs import JOBS, MAX_TEXT, Job, Parameter, ParametersInvalid, job_named
+from services.control.core.runs.run import (
     LogPart,
     Run,
     RunDetail,
@@ -26,7 +19,7 @@ from services.control.core.runs import (
     detail_of,
     summary_of,
 )
-from services.control.core.schedules import ScheduleRow
+from services.control.core.runs.schedules import ScheduleRow
 from services.control.http.api.access.caller import caller_of
 from services.control.http.api.openapi import Content, answers, encoded, read_body, refuses, takes_json
 from services.control.http.api.pages import (
@@ -44,9 +37,9 @@ from services.control.http.api.pages import (
     Reason,
     ShortPaging,
 )
-from services.control.live.actions import Actions
-from services.control.live.run_starts import RunStarts
-from services.control.live.scheduler import Scheduler
+from services.control.live.acts.actions import Actions
+from services.control.live.runs.scheduler import Scheduler
+from services.control.live.runs.starts import RunStarts
 from services.control.ports import JobRunner
 from shared.model.names import DEFAULT_GROUP
 from shared.service.http import kind_for, problem

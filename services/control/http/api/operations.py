@@ -12,12 +12,12 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from msgspec import Meta
 
 from services.control.core.causes import cause_of
-from services.control.core.forecasts import Forecast
-from services.control.core.operations import Operation, OperationState
+from services.control.core.groups.rewinds import RewindForecast, RewindWish, To
+from services.control.core.operations.forecasts import Forecast
+from services.control.core.operations.operation import Operation, OperationState
+from services.control.core.operations.progress import OperationDetail
+from services.control.core.operations.wishes import Kind, Wish
 from services.control.core.paging import Listing, columns_of, select
-from services.control.core.progress import OperationDetail
-from services.control.core.rewinds import RewindForecast, RewindWish, To
-from services.control.core.wishes import Kind, Wish
 from services.control.http.api.access.caller import caller_of
 from services.control.http.api.openapi import (
     JSON,
@@ -42,8 +42,8 @@ from services.control.http.api.pages import (
     Reason,
     ShortPaging,
 )
-from services.control.live.groups import Groups
-from services.control.live.operations import Operations
+from services.control.live.acts.groups import Groups
+from services.control.live.acts.operations import Operations
 from shared.model.names import DEFAULT_GROUP
 
 UNANSWERED = refuses(503, "ZooKeeper or the member does not answer")

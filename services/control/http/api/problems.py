@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 
 from services.control.http.api.openapi import answers, encoded
 from services.control.http.api.pages import INVALID, NOT_FOUND, Group
-from services.control.live.problems import ProblemList, Problems
+from services.control.live.view.problems import ProblemList, Problems
 from shared.model.names import DEFAULT_GROUP
 
 ANSWERED = (ProblemList,)

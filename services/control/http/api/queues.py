@@ -12,8 +12,8 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from msgspec import Meta
 
 from services.control.core.causes import cause_of
+from services.control.core.history.queue_history import QueueHistory
 from services.control.core.paging import Listing, columns_of
-from services.control.core.queue_history import QueueHistory
 from services.control.core.queues import Act, DeadLetter, QueueChange, QueueRow
 from services.control.http.api.access.caller import caller_of
 from services.control.http.api.openapi import answers, encoded, read_body, refuses, takes
@@ -29,8 +29,8 @@ from services.control.http.api.pages import (
     Paging,
     StaleMs,
 )
-from services.control.live.queue_history import QueueHours
-from services.control.live.queues import REMEMBERED, Queues
+from services.control.live.queues.history import QueueHours
+from services.control.live.queues.queues import REMEMBERED, Queues
 
 MOST_LETTERS = 50
 ActKey = Annotated[

@@ -7,11 +7,11 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Depends, Path, Query, Response
 
-from services.control.core.burrow import Status
-from services.control.core.observed import StreamState
 from services.control.core.paging import Listing, columns_of, select
-from services.control.core.report import totals_of
-from services.control.core.rows import StreamDetail, StreamRow, StreamTotals
+from services.control.core.report.burrow import Status
+from services.control.core.report.observed import StreamState
+from services.control.core.report.report import totals_of
+from services.control.core.report.rows import StreamDetail, StreamRow, StreamTotals
 from services.control.http.api.openapi import answers, encoded
 from services.control.http.api.pages import (
     INVALID,
@@ -25,7 +25,7 @@ from services.control.http.api.pages import (
     StaleMs,
     joined,
 )
-from services.control.live.cluster_view import ClusterView
+from services.control.live.view.cluster_view import ClusterView
 from shared.model.names import DEFAULT_GROUP
 
 

@@ -41,12 +41,12 @@ from services.control.spark.audit.sources import (
 )
 from services.control.spark.audit.trusted import trusted
 from services.control.spark.audit.verdict import Finding
-from services.control.spark.driver.run_lock import CheckLock, unlocked
-from services.control.spark.request import Result, RunRequest
+from services.control.spark.run.lock import CheckLock, unlocked
+from services.control.spark.run.request import Result, RunRequest
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import Cluster
-from shared.kafka.groups import KafkaGroup
-from shared.kafka.heads import read_heads
+from shared.kafka.admin.committed import KafkaGroup
+from shared.kafka.admin.heads import read_heads
+from shared.kafka.connect.cluster import Cluster
 from shared.model.head import Head
 
 ATTEMPTS = 4

@@ -20,10 +20,10 @@ from services.control.spark.lake.checksums import day_sums
 from services.control.spark.lake.positions import newest_note, note_of_rows
 from services.control.spark.lake.sums import Sums
 from services.control.spark.lake.table import LakeTable
-from services.control.spark.request import RunRequest
+from services.control.spark.run.request import RunRequest
 
 PLACE = ("topic_id", "topic_partition", "topic_offset")
-"""Columns that say where in the topic a row's session is; earlier layouts lack them."""
+"""Columns that say where in the topic a row's session is."""
 
 
 NOT_NOTED: Final = (
@@ -53,14 +53,12 @@ def open_table(spark: SparkSession, request: RunRequest) -> OpenTable:
     if version == NO_TABLE:
         return OpenTable(None, {}, "there is no table yet: the job `lake` writes it")
     every = table.read(version)
-    if not {*PLACE, "log"} <= set(every.columns):
-        return OpenTable(None, {}, "the table has an earlier layout: the job `maintain` rewrites it")
     topic = topic_id(spark, request.kafka, request.names.sessions(request.group))
     own_day = f.to_date(f.timestamp_millis("opened_at"))
     rows = every.where(f.col("group") == request.group).withColumns(
         {
             "is_of_topic": f.col("topic_id") == topic,
-            "has_own_day": f.lit(table.layout() == 1) | f.col("day").eqNullSafe(own_day),
+            "has_own_day": f.col("day").eqNullSafe(own_day),
         }
     )
     # not from the rows: those that somebody deleted must be missing

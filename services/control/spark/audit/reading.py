@@ -14,13 +14,13 @@ import sys
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
+from services.control.spark.kafka.delivered import DEEP_STACK
+
 Kind = Literal["fragment", "marker", "tick", "unreadable"]
 
 MOST_KEY_BYTES = 256
 MOST_ID_BYTES = 64
 DEEPEST = 1000
-DEEP_STACK = 5000
-"""Recursion limit while decoding: the deepest text that is readable must not need more."""
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  UTC throughout, the offset is subtracted by hand
 LATEST_MS = (datetime(9999, 12, 31, 23, 59, 59) - EPOCH) // timedelta(milliseconds=1) + 999  # noqa: DTZ001
 _LONGEST_INTEGER = 20

@@ -20,7 +20,7 @@ from services.control.spark.delta import NO_TABLE
 from services.control.spark.lake.table import LakeTable
 from services.control.spark.reports.periods import RANGE, Range
 from services.control.spark.reports.plan import LATEST_MS, QUARTER_MS
-from services.control.spark.request import RunRequest
+from services.control.spark.run.request import RunRequest
 
 NAMES: Final = ("report", "sessions_version", "zone", "period")
 SUMS: Final = ("sessions", "fragments", "bytes", "bounces", "ended_end", "ended_gap", "ended_limit")

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from services.control.spark.kafka.log import offsets, read_log, settled_end, topic_partitions
-from services.control.spark.request import RunRequest
+from services.control.spark.run.request import RunRequest
 from shared.errors import NotFound
 from shared.model.start import Cut, reaching_cuts
 

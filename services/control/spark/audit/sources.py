@@ -19,7 +19,7 @@ from services.control.spark.audit.part import Part
 from services.control.spark.audit.rows import ROW_SCHEMA, read_delivered_rows, read_fragment_rows
 from services.control.spark.audit.seam import Seam
 from services.control.spark.kafka.log import Partition, offsets, read_log, settled_end, topic_partitions
-from services.control.spark.request import RunRequest
+from services.control.spark.run.request import RunRequest
 
 LEAST_AHEAD: Final = 100
 MOST_AHEAD: Final = 2

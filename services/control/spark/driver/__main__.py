@@ -29,13 +29,13 @@ from services.control.spark.audit.job import audit
 from services.control.spark.driver.folder import DRIVERS, DriverFolder
 from services.control.spark.driver.java import end_java, find_loss
 from services.control.spark.driver.output import RunOutput
-from services.control.spark.driver.run_lock import CheckLock, held_lock, release_locks
 from services.control.spark.driver.warm_spark import LOCAL_NICE, DriverSpark
 from services.control.spark.kafka.client import check_access
 from services.control.spark.lake.job import lake
 from services.control.spark.lake.maintain import maintain
 from services.control.spark.reports.job import reports
-from services.control.spark.request import Result, RunRequest, read_request
+from services.control.spark.run.lock import CheckLock, held_lock, release_locks
+from services.control.spark.run.request import Result, RunRequest, read_request
 from shared.errors import BatonError, NotFound
 
 PROGRAMS: dict[str, Callable[[SparkSession, RunRequest, CheckLock], Result]] = {

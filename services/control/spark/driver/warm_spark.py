@@ -16,10 +16,10 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark.sql import SparkSession
 
 from services.control.spark.driver.java import java_lives
-from services.control.spark.driver.run_lock import TURN_S
 from services.control.spark.kafka.client import java_properties
-from services.control.spark.request import RunRequest
-from services.control.spark.spark_session import start_spark
+from services.control.spark.run.lock import TURN_S
+from services.control.spark.run.request import RunRequest
+from services.control.spark.session.spark_session import start_spark
 from shared.errors import SparkUnavailable
 
 SHARE_OF_WAITING: Final = 0.5

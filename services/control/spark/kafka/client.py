@@ -12,9 +12,9 @@ import logging
 from pathlib import Path
 
 from shared.errors import KafkaDenied, KafkaUnavailable
-from shared.kafka.access import BY_TOKEN, Kafka, KafkaAccess, access_of
-from shared.kafka.cluster import Cluster
-from shared.kafka.security import find_secret, usable_secrets
+from shared.kafka.connect.access import BY_TOKEN, Kafka, KafkaAccess, access_of
+from shared.kafka.connect.cluster import Cluster
+from shared.kafka.connect.security import find_secret, usable_secrets
 
 logger = logging.getLogger(__name__)
 

@@ -11,14 +11,14 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from services.control.spark.audit.reading import DEEP_STACK
-
 TEXTS = ("id", "group", "key", "reason")
 NUMBERS = (
     *("stream", "epoch", "first_offset", "last_offset", "first_time", "last_time"),
     *("opened_at", "closed_at", "fragments", "bytes"),
 )
 """Integer fields of the record; times in ms."""
+DEEP_STACK = 5000
+"""Recursion limit while decoding: the deepest text that is readable must not need more."""
 LOG = "log"
 """The number of the stream's log; records of the first log, 0, do not have the field."""
 

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from services.control.spark.kafka.client import client_options, source_options
 from shared.errors import KafkaDenied, KafkaUnavailable, NotFound
-from shared.kafka.access import Kafka, access_of
+from shared.kafka.connect.access import Kafka, access_of
 
 Partition = tuple[str, int]
 RECORD_SCHEMA = "topic STRING, partition INT, offset BIGINT, appended BIGINT, key BINARY, value BINARY"

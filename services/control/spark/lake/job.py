@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from services.control.spark.delta import MOST_OVERTAKEN, Overtaken, Transaction
-from services.control.spark.driver.run_lock import CheckLock, unlocked
 from services.control.spark.kafka.log import (
     RECORD_SCHEMA,
     offsets,
@@ -39,8 +38,9 @@ from services.control.spark.lake.rows import NARROW_SCHEMA, ROW_SCHEMA, Counts, 
 from services.control.spark.lake.sums import Span, add
 from services.control.spark.lake.table import LakeTable
 from services.control.spark.lake.unreadable import set_aside
-from services.control.spark.request import Result, RunRequest
-from services.control.spark.session_settings import settings
+from services.control.spark.run.lock import CheckLock, unlocked
+from services.control.spark.run.request import Result, RunRequest
+from services.control.spark.session.settings import settings
 
 OPEN_FILES: Final = "spark.sql.maxConcurrentOutputFileWriters"
 """Lets a task write several days at once, instead of sorting its records by day."""
@@ -108,24 +108,19 @@ class _Filling:
         )
 
     def prepare(self) -> None:
-        """Creates the table, or gives it the columns that it does not have yet. Raises Overtaken."""
+        """Creates the table if there is none. Raises Overtaken."""
         if not self._table.exists():
             self._check_lock()
             self._table.create(SESSIONS_COLUMNS, SESSIONS_PARTITIONS)
-        elif missing := self._table.missing(SESSIONS_COLUMNS):
-            self._check_lock()
-            self._table.add_columns(missing)
 
     def append_batch(self) -> bool:
         """Appends the next batch; False if there is none. Raises Overtaken."""
         transaction = self._table.begin(application_of(self._request.group))
-        keeps_days = self._table.layout() > 1
         batch = plan.plan_batch(
             self._known(transaction),
             self._topic,
             records=self._records,
             delivers_once=self._request.group_settings.delivery != "at_least_once",
-            keeps_days=keeps_days,
             accept_loss=bool(self._request.parameters.get("accept_loss", 0)),
             renew=self._is_old,
         )
@@ -136,7 +131,7 @@ class _Filling:
         if batch.comparison == "none":
             read = self._write(transaction, records)
         else:
-            read, repeated = self._write_unheld(transaction, records, batch, keeps_days=keeps_days)
+            read, repeated = self._write_unheld(transaction, records, batch)
         if read[3]:
             set_aside(self._spark, self._request, self._topic.id, records, self._check_lock)
         before = batch.note.number
@@ -169,7 +164,7 @@ class _Filling:
             note, self._is_old = current_note(self._table, transaction.version, self._request.group)
             if self._recounts:
                 note, self._is_old = recounted(self._table, transaction.version, note), True
-            elif note.sums is None and self._table.layout() > 1:
+            elif note.sums is None:
                 note = msgspec.structs.replace(note, sums=begun_sums(self._table, note))
             self._note, self._noted_at = note, transaction.version
         return self._note
@@ -195,7 +190,7 @@ class _Filling:
         return value
 
     def _write_unheld(
-        self, transaction: Transaction, records: DataFrame, batch: plan.Batch, *, keeps_days: bool
+        self, transaction: Transaction, records: DataFrame, batch: plan.Batch
     ) -> tuple[Counts, Repeated]:
         """Writes the sessions that the table does not hold yet; also returns the counts of the others."""
         group, topic_id = self._request.group, self._topic.id
@@ -207,9 +202,7 @@ class _Filling:
         table = self._table.read(transaction.version).where(f.col("group") == group)
         repeats = None
         try:
-            repeats = find_repeats(
-                narrow, table, topic_id=topic_id, comparison=batch.comparison, keeps_days=keeps_days
-            )
+            repeats = find_repeats(narrow, table, topic_id=topic_id, comparison=batch.comparison)
             return self._write(transaction, records, repeats.places), (repeats.counts, repeats.days)
         finally:
             narrow.unpersist()
@@ -233,7 +226,6 @@ class _Filling:
         result: dict[str, Any] = {
             "table": self._table.path,
             "version": self._table.version(),
-            "layout": self._table.layout(),
             "commits": self._done["batches"],
             "sessions": note.sessions,
             "fragments": note.fragments,

@@ -1,10 +1,9 @@
 """The job `maintain`: compacts the lake's tables, clusters them by key and removes old versions.
 
-It rewrites a table `sessions` of an earlier version once, so that `day` is the day of `opened_at`. It
-compacts only partitions that have gained files since the last time. Readers and the other jobs can continue
-meanwhile: compaction changes no rows, and Delta accepts appends at the same time. If another job replaces
-the files that are being compacted, Delta refuses the second of the two commits, and whoever makes it plans
-again.
+It compacts only partitions that have gained files since the last time. Readers and the other jobs can
+continue meanwhile: compaction changes no rows, and Delta accepts appends at the same time. If another job
+replaces the files that are being compacted, Delta refuses the second of the two commits, and whoever makes it
+plans again.
 """
 
 from __future__ import annotations
@@ -15,20 +14,15 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-import msgspec
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from services.control.spark.delta import Overtaken, quoted, raise_if_overtaken, retry_overtaken
-from services.control.spark.driver.run_lock import CheckLock, unlocked
-from services.control.spark.files import folders, remove
-from services.control.spark.lake.columns import SESSIONS_COLUMNS
-from services.control.spark.lake.job import application_of
-from services.control.spark.lake.plan import read_note
-from services.control.spark.lake.positions import current_note
-from services.control.spark.lake.table import PROPERTIES, LakeTable
-from services.control.spark.request import Result, RunRequest
-from services.control.spark.session_settings import for_size, settings
+from services.control.spark.files import folders
+from services.control.spark.lake.table import LakeTable
+from services.control.spark.run.lock import CheckLock, unlocked
+from services.control.spark.run.request import Result, RunRequest
+from services.control.spark.session.settings import for_size, settings
 from shared.errors import InvalidInput
 
 FILE_BYTES: Final = 256 * 1024 * 1024
@@ -70,13 +64,9 @@ def maintain(spark: SparkSession, request: RunRequest, check_lock: CheckLock = u
         table = LakeTable(spark, request.table(*name.split("/")))
         if not table.exists():
             continue
-        done[name] = {"rewritten": 0, "compacted": 0}
+        done[name] = {"compacted": 0}
         try:
             with settings(spark, for_size(table.size())):
-                if name == "sessions" and table.layout() == 1:
-                    done[name]["rewritten"] = rewrite(table, check_lock)
-                    # earlier versions of Baton kept Spark's checkpoints there
-                    remove(spark, request.table("_checkpoints"))
                 if name != COMPACTED_BY_REPORTS:
                     compact = functools.partial(_compact, spark, table, CLUSTERED.get(name), check_lock)
                     done[name]["compacted"] = retry_overtaken(compact)
@@ -89,22 +79,6 @@ def maintain(spark: SparkSession, request: RunRequest, check_lock: CheckLock = u
     return {"keep_days": keep_days, "tables": done}
 
 
-def rewrite(table: LakeTable, check_lock: CheckLock = unlocked) -> int:
-    """Gives every row the day of `opened_at`, one commit a group; returns the number of groups.
-
-    If a run is killed halfway, the next one rewrites all groups again, which is harmless.
-    """
-    if missing := table.missing(SESSIONS_COLUMNS):
-        check_lock()
-        table.add_columns(missing)
-    groups = sorted({part.values["group"] or "" for part in _parts(table)})
-    for group in groups:
-        retry_overtaken(functools.partial(_rewrite_group, table, group, check_lock))
-    check_lock()
-    retry_overtaken(functools.partial(table.set_properties, PROPERTIES))
-    return len(groups)
-
-
 def partitions_to_compact(parts: list[Part], file_bytes: int = FILE_BYTES) -> list[Part]:
     """The partitions with more files than compaction would leave if it filled each file only by half.
 
@@ -114,46 +88,6 @@ def partitions_to_compact(parts: list[Part], file_bytes: int = FILE_BYTES) -> li
     [Part(values={'day': 'b'}, files=2, size=10)]
     """
     return [part for part in parts if part.files > max(1, math.ceil(part.size / (file_bytes / 2)))]
-
-
-def _rewrite_group(table: LakeTable, group: str, check_lock: CheckLock) -> None:
-    """Replaces the group's rows. Raises Overtaken if the lake has appended to them since they were read."""
-    transaction = table.begin(application_of(group))
-    number = transaction.recorded() + 1
-    known, _ = current_note(table, transaction.version, group)
-    note = msgspec.structs.replace(known, number=number)
-    rows = (
-        table.read(transaction.version)
-        .where(f.col("group") == group)
-        .withColumn("day", f.to_date(f.timestamp_millis("opened_at")))
-        .withColumn("log", f.coalesce("log", f.lit(0).cast("bigint")))
-    )
-    check_lock()
-    try:
-        (
-            rows.repartition("day")
-            .sortWithinPartitions("day", "key")
-            .write.format("delta")
-            .mode("overwrite")
-            .option("replaceWhere", f"`group` = {quoted(group)}")
-            # Delta skips or refuses it if the group's number has grown
-            .option("txnAppId", application_of(group))
-            .option("txnVersion", number)
-            .option("userMetadata", note.encode())
-            .save(table.path)
-        )
-    except Exception as error:
-        raise_if_overtaken(error)
-        raise
-    if _newest_note(table, group) != msgspec.json.decode(note.encode())["baton"]:
-        raise Overtaken("the lake has appended sessions meanwhile")
-
-
-def _newest_note(table: LakeTable, group: str) -> Any:
-    for commit in table.commits(table.version()):
-        if read_note(commit.note, group) is not None:
-            return msgspec.json.decode(commit.note or "")["baton"]
-    return None
 
 
 def _compact(spark: SparkSession, table: LakeTable, key: str | None, check_lock: CheckLock) -> int:

@@ -149,7 +149,6 @@ def plan_batch(
     *,
     records: int,
     delivers_once: bool,
-    keeps_days: bool,
     accept_loss: bool = False,
     renew: bool = False,
 ) -> Batch | None:
@@ -157,9 +156,8 @@ def plan_batch(
 
     A batch without ranges only notes an accepted loss, or the same as before (`renew`).
 
-    `delivers_once`: the topic holds each session once. `keeps_days`: the table's days are those of
-    `opened_at`. Raises LostRecords, unless `accept_loss`: then reading continues at the first offset that is
-    left.
+    `delivers_once`: the topic holds each session once. Raises LostRecords, unless `accept_loss`: then reading
+    continues at the first offset that is left.
     """
     starts, below, skipped, losses, unread = _resume(note, topic, has_markers=delivers_once)
     if losses and not accept_loss:
@@ -173,7 +171,7 @@ def plan_batch(
     mixed = note.mixed or any(other != topic.id for other in note.topics)
     repeats = any(first < below.get(partition, 0) for partition, (first, _) in ranges.items())
     comparison: Comparison = "others" if mixed else "none"
-    if repeats or not delivers_once or not keeps_days:
+    if repeats or not delivers_once:
         comparison = "all"
     after = starts | {partition: end for partition, (_, end) in ranges.items()}
     return Batch(

@@ -46,9 +46,7 @@ class Repeats(NamedTuple):
     days: dict[str, Span]
 
 
-def find_repeats(
-    narrow: DataFrame, table: DataFrame, *, topic_id: str, comparison: Comparison, keeps_days: bool
-) -> Repeats:
+def find_repeats(narrow: DataFrame, table: DataFrame, *, topic_id: str, comparison: Comparison) -> Repeats:
     """The repeats among `narrow` (NARROW_SCHEMA), against the group's rows in `table`."""
     bounds = [
         f.min("first_offset").alias("low"),
@@ -71,7 +69,7 @@ def find_repeats(
         ]
         held = table.where(functools.reduce(operator.or_, map(_is_in, few_boxes(boxes))))
         days = set().union(*(one.days for one in streams))
-        if keeps_days and len(days) <= MOST_DAYS:
+        if len(days) <= MOST_DAYS:
             held = held.where(f.col("day").isin(sorted(days)))
         if comparison == "others":
             held = held.where(_is_other(topic_id))

@@ -20,13 +20,8 @@ from services.control.spark.delta import (
     raise_if_overtaken,
 )
 
-LAYOUT: Final = "baton.layout"
-"""Table property: `2` where `day` is the UTC day of `opened_at`. Missing in tables of earlier versions."""
-LAYOUT_NOW: Final = "2"
 NO_VECTORS: Final = {"delta.enableDeletionVectors": "false"}
 """Property of every new table: without deletion vectors any reader of Delta can read it."""
-PROPERTIES: Final = {LAYOUT: LAYOUT_NOW} | NO_VECTORS
-"""Properties of a new table of sessions."""
 
 
 class LakeTable:
@@ -63,7 +58,7 @@ class LakeTable:
         self,
         columns: Mapping[str, str],
         partitions: Iterable[str],
-        properties: Mapping[str, str] = PROPERTIES,
+        properties: Mapping[str, str] = NO_VECTORS,
     ) -> None:
         """Creates it if it is missing; `columns`: SQL types by name."""
         listed = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
@@ -99,10 +94,6 @@ class LakeTable:
             if self.missing(columns) != dict(columns):
                 raise Overtaken("another writer has added a column") from None
             raise
-
-    def layout(self) -> int:
-        """1 for a table of an earlier version, whose `day` is the day of `first_time`; else 2."""
-        return int(self.property(LAYOUT, "1"))
 
     def property(self, name: str, default: str) -> str:
         """A property of the table."""

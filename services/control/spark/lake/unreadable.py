@@ -8,12 +8,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from services.control.spark.driver.run_lock import CheckLock
 from services.control.spark.lake.columns import UNREADABLE_COLUMNS, UNREADABLE_PARTITIONS
 from services.control.spark.lake.repeats import PLACE
 from services.control.spark.lake.rows import WHY_SCHEMA, parse_unreadable
 from services.control.spark.lake.table import LakeTable, note_text
-from services.control.spark.request import RunRequest
+from services.control.spark.run.lock import CheckLock
+from services.control.spark.run.request import RunRequest
 
 
 def set_aside(

@@ -13,7 +13,6 @@ import datetime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from services.control.spark.driver.run_lock import CheckLock, unlocked
 from services.control.spark.reports.kept import Note, PublishedReport, kept_rows, plan_id
 from services.control.spark.reports.periods import Range
 from services.control.spark.reports.plan import (
@@ -29,8 +28,9 @@ from services.control.spark.reports.report import TABLES, computed
 from services.control.spark.reports.sessions import SessionsTable
 from services.control.spark.reports.state import State
 from services.control.spark.reports.upkeep import bring_up, compact
-from services.control.spark.request import Result, RunRequest
-from services.control.spark.session_settings import SMALL, for_size, settings
+from services.control.spark.run.lock import CheckLock, unlocked
+from services.control.spark.run.request import Result, RunRequest
+from services.control.spark.session.settings import SMALL, for_size, settings
 from shared.errors import InvalidInput
 
 NEWEST_DAYS = 31

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from services.control.core.jobs import JSON_PATH, JSON_PATHS, REPORT_NAME
+from services.control.core.runs.jobs import JSON_PATH, JSON_PATHS, REPORT_NAME
 from shared.errors import InvalidInput
 
 PERIODS = ("hour", "day", "week")

@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from services.control.spark.delta import Overtaken, raise_if_overtaken, retry_overtaken
-from services.control.spark.driver.run_lock import CheckLock
 from services.control.spark.lake.table import NO_VECTORS, LakeTable
 from services.control.spark.reports.counting import REASONS
 from services.control.spark.reports.figures import MEASURED, PAIR, PERCENTILES, top_of
@@ -23,7 +22,8 @@ from services.control.spark.reports.kept import Note, application_of
 from services.control.spark.reports.periods import RANGE
 from services.control.spark.reports.plan import MOST_TOP, ReportPlan, zone_named
 from services.control.spark.reports.report import Report
-from services.control.spark.request import Result
+from services.control.spark.run.lock import CheckLock
+from services.control.spark.run.request import Result
 
 SHOWN_PERIODS = 31
 """Most hours, days and weeks in the result, newest first; the tables have all of them."""

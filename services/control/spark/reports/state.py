@@ -25,11 +25,11 @@ from services.control.spark.delta import (
     raise_if_overtaken,
     retry_overtaken,
 )
-from services.control.spark.driver.run_lock import CheckLock
 from services.control.spark.lake.table import NO_VECTORS, LakeTable
 from services.control.spark.reports.batches import BEGINNING, Batch, merged_level
 from services.control.spark.reports.counting import COLUMNS, add_up, blocks_part
 from services.control.spark.reports.periods import Range, between
+from services.control.spark.run.lock import CheckLock
 
 PARTITIONS = {"group": "STRING", "part": "STRING", "since": "BIGINT", "version": "BIGINT"}
 MARKER = {"level": "INT", "lineage": "STRING", "table_id": "STRING", "commit": "STRING"}

@@ -79,10 +79,10 @@ class WriteKey:
 
     __slots__ = ("_use", "digest", "grant", "limit")
 
-    def __init__(self, grant: Grant, use: KeyUse, share: float) -> None:
+    def __init__(self, grant: Grant, use: KeyUse) -> None:
         self.grant = grant
         self.digest = digest_of(grant.key)
-        self.limit = None if grant.rate is None else RateLimit("the write key", grant.rate * share)
+        self.limit = None if grant.rate is None else RateLimit("the write key", grant.rate)
         self._use = use
 
     def __repr__(self) -> str:
@@ -106,13 +106,12 @@ class WriteKey:
 class WriteKeys(OptionalKeyFile):
     """The keys in force; without `keys` and `file` no key is needed. `run()` rereads the file.
 
-    `workers` processes share the rates of the keys: each admits its part. `use` counts by the keys' names.
+    Each producer admits the whole rate of a key. `use` counts by the keys' names.
     """
 
-    def __init__(self, keys: Iterable[Grant] = (), file: Path | None = None, *, workers: int = 1) -> None:
+    def __init__(self, keys: Iterable[Grant] = (), file: Path | None = None) -> None:
         self._own = tuple(keys)
         super().__init__(file, "BATON_WRITE_KEYS_FILE", self._load)
-        self._share = 1 / workers
         self.use = KeyUse()
         self._in_force: dict[bytes, WriteKey] = {}
         self._writers = 1
@@ -168,7 +167,7 @@ class WriteKeys(OptionalKeyFile):
             key = before.get(digest)
             # a key that stays keeps what is left of its rate
             is_same = key is not None and key.grant == grant
-            self._in_force[digest] = key if key and is_same else WriteKey(grant, self.use, self._share)
+            self._in_force[digest] = key if key and is_same else WriteKey(grant, self.use)
         may_write = (key.grant for key in self._in_force.values() if Scope.WRITE in key.grant.scopes)
         self._writers = max(len({grant.name for grant in may_write}), 1)
         self.use.rates.clear()

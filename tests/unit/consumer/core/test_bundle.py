@@ -17,9 +17,10 @@ from services.consumer.core.commits.read_marks import POINTS, ReadMarks
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.handover.bundle_format import BundleWire
-from services.consumer.core.handover.received import open_copy
-from services.consumer.core.handover.sent import take_copy, take_delta
+from services.consumer.core.handover.received import opening_copy
+from services.consumer.core.handover.sent import copying, taking_delta
 from services.consumer.core.sessions.state import Covered, OpenSession, is_droppable
+from services.consumer.core.slices import at_once
 from shared.errors import BundleRejected, InvariantBroken
 from tests.effort import effort
 from tests.logs import SETTINGS, Owner, Store, fragment, owner_of, random_log, received
@@ -43,7 +44,7 @@ def handed_over(seed: int) -> HandedOver:
     owner = Owner(log[: rng.randrange(20, 50)], rng, Store(), LIMITS)
     while not owner.run():
         owner.succeed()
-    body, sent = take_copy(owner.stream)
+    body, sent = at_once(copying(owner.stream))
     owner.log = log[: len(owner.log) + rng.randrange(10)]
     while owner.stream.position < len(owner.log):
         at = owner.stream.position
@@ -54,7 +55,7 @@ def handed_over(seed: int) -> HandedOver:
             owner.commit()
     if owner.stream.has_changes and rng.random() < 0.3:
         owner.commit()
-    return body, take_delta(owner.stream, sent), owner.stream
+    return body, at_once(taking_delta(owner.stream, sent)), owner.stream
 
 
 def fields_of(session: OpenSession) -> dict[str, Any]:
@@ -96,8 +97,8 @@ def state_of(stream: Stream) -> dict[str, Any]:
 def lost_in_transit(seed: int) -> list[str]:
     """The parts of a stream that differ after a handover, by copy and delta or by one whole bundle."""
     body, delta, donor = handed_over(seed)
-    whole = received(None, take_delta(donor, None), LIMITS)
-    found = received(open_copy(body, "digest"), delta, LIMITS)
+    whole = received(None, at_once(taking_delta(donor, None)), LIMITS)
+    found = received(at_once(opening_copy(body, "digest")), delta, LIMITS)
     return [
         part
         for part, value in state_of(donor).items()
@@ -115,7 +116,7 @@ def test_a_stream_arrives_as_it_was_sent() -> None:
 def test_a_donor_of_an_older_version_says_nothing_of_its_last_record() -> None:
     """Neither its head nor its tail has the append time. The stream arrives, and has nothing to compare."""
     donor = owner_of(fragment(0, "a"), fragment(1, "b")).stream
-    raw = msgspec.msgpack.decode(take_delta(donor, None))
+    raw = msgspec.msgpack.decode(at_once(taking_delta(donor, None)))
     raw["tail"] = raw["tail"][:OLDER_TAIL]
     del raw["tail"][0]["appended"], raw["tail"][0]["log"]
 
@@ -152,13 +153,13 @@ def test_a_delta_contains_only_what_has_changed() -> None:
     ended = [Rec(n, 1000, b"k%d" % n, b'{"key":"k%d","end":true}' % n) for n in range(2, 5)]
     owner, later = owner_of(fragment(0, "big", 300), fragment(1, "still"), *ended), fragment(5, "big")
     owner.commit()
-    body, sent = take_copy(owner.stream)
+    body, sent = at_once(copying(owner.stream))
     owner.stream.fold([later], 0.0)
     owner.commit()
 
-    wire = msgspec.msgpack.decode(take_delta(owner.stream, sent), type=BundleWire)
+    wire = msgspec.msgpack.decode(at_once(taking_delta(owner.stream, sent)), type=BundleWire)
 
-    assert open_copy(body, sent.digest).digest == sent.digest
+    assert at_once(opening_copy(body, sent.digest)).digest == sent.digest
     assert [(one.key, one.data_from, one.data) for one in wire.sessions] == [("big", 1, [later.value])]
     assert [one.key for one in wire.covered] == ["k4"]
 
@@ -166,18 +167,20 @@ def test_a_delta_contains_only_what_has_changed() -> None:
 def test_a_delta_is_taken_only_of_the_stream_that_was_copied() -> None:
     """A donor that reopened its stream after the copy may stand below it, which would duplicate records."""
     owner = owner_of(fragment(0, "k"), fragment(1, "k"))
-    _, sent = take_copy(owner.stream)
+    _, sent = at_once(copying(owner.stream))
 
     with pytest.raises(InvariantBroken):
-        take_delta(owner.load(), sent)
+        at_once(taking_delta(owner.load(), sent))
 
 
 def test_an_empty_stream_can_be_handed_over() -> None:
     """A stream without any record moves like any other."""
     owner = owner_of()
-    body, sent = take_copy(owner.stream)
+    body, sent = at_once(copying(owner.stream))
 
-    found = received(open_copy(body, sent.digest), take_delta(owner.stream, sent), LIMITS)
+    found = received(
+        at_once(opening_copy(body, sent.digest)), at_once(taking_delta(owner.stream, sent)), LIMITS
+    )
 
     assert state_of(found) == state_of(owner.stream)
     assert found.is_memory
@@ -190,16 +193,16 @@ def test_a_truncated_bundle_is_rejected(seed: int, cut: float) -> None:
     body, delta, _ = handed_over(seed)
 
     with pytest.raises(BundleRejected):
-        open_copy(body[: int(cut * len(body))], "digest")
+        at_once(opening_copy(body[: int(cut * len(body))], "digest"))
     with pytest.raises(BundleRejected):
-        received(open_copy(body, "digest"), delta[: int(cut * len(delta))], LIMITS)
+        received(at_once(opening_copy(body, "digest")), delta[: int(cut * len(delta))], LIMITS)
 
 
 @given(st.binary(max_size=200))
 def test_garbage_is_rejected(body: bytes) -> None:
     """Any bytes raise BundleRejected, never another error."""
     with pytest.raises(BundleRejected):
-        open_copy(body, "digest")
+        at_once(opening_copy(body, "digest"))
     with pytest.raises(BundleRejected):
         received(None, body, LIMITS)
 
@@ -215,7 +218,7 @@ def test_changed_bytes_are_rejected_or_give_a_usable_stream(
         changed[int(where * (len(changed) - 1))] ^= mask
 
     try:
-        found = received(open_copy(body, "digest"), bytes(changed), LIMITS)
+        found = received(at_once(opening_copy(body, "digest")), bytes(changed), LIMITS)
     except BundleRejected:
         return
 
@@ -232,7 +235,7 @@ def test_changed_bytes_are_rejected_or_give_a_usable_stream(
 def test_bytes_that_break_a_careless_reader_are_rejected(body: bytes) -> None:
     """A reader that does not check for these raises some other error."""
     with pytest.raises(BundleRejected):
-        open_copy(body, "digest")
+        at_once(opening_copy(body, "digest"))
 
 
 def session_with(**changes: Any) -> Callable[[BundleWire], BundleWire]:
@@ -306,7 +309,7 @@ def test_an_inconsistent_bundle_is_rejected(change: Callable[[BundleWire], Bundl
     """A member must not run a stream that cannot have this head."""
     owner = owner_of(fragment(0, "k"), fragment(1, "k"), fragment(2, "other"))
     owner.commit()
-    whole = take_delta(owner.stream, None)
+    whole = at_once(taking_delta(owner.stream, None))
     wire = msgspec.msgpack.decode(whole, type=BundleWire)
     received(None, msgspec.msgpack.encode(wire), LIMITS)
 
@@ -319,7 +322,7 @@ def test_a_delta_is_not_accepted_as_a_copy_nor_a_copy_as_a_delta() -> None:
     body, delta, _ = handed_over(1)
 
     with pytest.raises(BundleRejected):
-        open_copy(delta, "digest")
+        at_once(opening_copy(delta, "digest"))
     with pytest.raises(BundleRejected):
         received(None, body, LIMITS)
 
@@ -327,11 +330,11 @@ def test_a_delta_is_not_accepted_as_a_copy_nor_a_copy_as_a_delta() -> None:
 def test_a_closed_key_that_the_copy_does_not_hold_changes_nothing() -> None:
     """Its session may have opened and closed between two slices of the copy."""
     owner = owner_of(fragment(0, "k"))
-    body, sent = take_copy(owner.stream)
-    delta = msgspec.msgpack.decode(take_delta(owner.stream, sent), type=BundleWire)
+    body, sent = at_once(copying(owner.stream))
+    delta = msgspec.msgpack.decode(at_once(taking_delta(owner.stream, sent)), type=BundleWire)
     delta = msgspec.structs.replace(delta, closed=["other"])
 
-    found = received(open_copy(body, sent.digest), msgspec.msgpack.encode(delta), LIMITS)
+    found = received(at_once(opening_copy(body, sent.digest)), msgspec.msgpack.encode(delta), LIMITS)
 
     assert state_of(found) == state_of(owner.stream)
 
@@ -339,14 +342,14 @@ def test_a_closed_key_that_the_copy_does_not_hold_changes_nothing() -> None:
 def test_a_delta_that_pins_an_offset_before_its_copy_is_rejected() -> None:
     """The safe offset is the first pin, so pins out of order would commit too high a one."""
     owner = owner_of(fragment(0, "a"), fragment(1, "b"))
-    body, sent = take_copy(owner.stream)
+    body, sent = at_once(copying(owner.stream))
     owner.stream.fold([fragment(2, "c")], 0.0)
-    delta = msgspec.msgpack.decode(take_delta(owner.stream, sent), type=BundleWire)
+    delta = msgspec.msgpack.decode(at_once(taking_delta(owner.stream, sent)), type=BundleWire)
     early = msgspec.structs.replace(delta.sessions[0], first_offset=0, pin=0)
 
     with pytest.raises(BundleRejected, match="pins an offset"):
         received(
-            open_copy(body, sent.digest),
+            at_once(opening_copy(body, sent.digest)),
             msgspec.msgpack.encode(msgspec.structs.replace(delta, sessions=[early])),
             LIMITS,
         )

@@ -8,15 +8,16 @@ import msgspec
 import pytest
 
 from services.consumer.core.commits import chunks
-from services.consumer.core.commits.checkpoint import fold_records, new_stream
+from services.consumer.core.commits.checkpoint import folding_records, new_stream
 from services.consumer.core.commits.checkpoint_format import ParkedWire
 from services.consumer.core.commits.chunks import parked_chunks
 from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.sessions.state import OpenSession
+from services.consumer.core.slices import at_once
 from services.consumer.settings import ConsumerSettings
-from shared.kafka.topics import MAX_RECORD_BYTES
+from shared.kafka.admin.topics import MAX_RECORD_BYTES
 from shared.model.group import GroupSettings
 from tests.logs import commit_of
 from tests.reference import Rec
@@ -77,7 +78,7 @@ def test_the_largest_session_that_settings_allow_can_be_parked(ids: bool) -> Non
     commit = commit_of(stream)
 
     stream.committed(commit, range(len(commit.records)), 0.0)
-    loaded = fold_records(stream.head, list(enumerate(commit.records)), 0).parked["k"]
+    loaded = at_once(folding_records(stream.head, list(enumerate(commit.records)), 0)).parked["k"]
     assert len(commit.records) > 1
     assert max(map(len, commit.records)) < MAX_RECORD_BYTES / 2
     assert stream.head.safe_offset == len(log)
@@ -97,7 +98,7 @@ def test_a_session_that_is_parked_again_writes_only_what_is_new() -> None:
         stream.fold(fragments(200, ids=True, first=first), 0.0)
 
     stored = list(enumerate(records))[stream.head.checkpoint_from :]
-    loaded = fold_records(stream.head, stored, 0).parked["k"]
+    loaded = at_once(folding_records(stream.head, stored, 0)).parked["k"]
     assert max(sizes[2:]) < 200 * 60 < sizes[1] / 30
     assert len(loaded.data) == len(loaded.ids or ()) == 20_600
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.consumer.core.commits.checkpoint import find_head, fold_records
+from services.consumer.core.commits.checkpoint import find_head, folding_records
 from services.consumer.core.commits.checkpoint_format import (
     CheckpointRecord,
     CoveredWire,
@@ -18,6 +18,7 @@ from services.consumer.core.commits.checkpoint_format import (
 from services.consumer.core.commits.chunks import size_of_part
 from services.consumer.core.commits.delivery import Deliveries
 from services.consumer.core.sessions.state import Closed, Covered, OpenSession
+from services.consumer.core.slices import at_once
 from shared.errors import InvalidInput
 from shared.model.head import Head
 from shared.model.sessions import parse_session, session_id
@@ -63,7 +64,7 @@ def test_a_session_that_closed_after_it_was_parked_is_not_open(offset: int) -> N
     ended = record(parked=[parked("k", 5), parked("later", 7)], covered=[CoveredWire("later", 6, 0)])
     after = encode_record(CheckpointRecord(head=HEAD, covered=[CoveredWire("k", offset, 0)]))
 
-    found = fold_records(msgspec.structs.replace(HEAD, newest=5), [(4, ended), (5, after)], 0)
+    found = at_once(folding_records(msgspec.structs.replace(HEAD, newest=5), [(4, ended), (5, after)], 0))
 
     assert list(found.parked) == ["later"]
 
@@ -74,7 +75,7 @@ def test_a_chunk_that_does_not_follow_its_session_is_unreadable(missing: dict[st
     next_chunk = parked("k", 5, **({"start": 1, "ids_start": 1} | missing))
 
     with pytest.raises(InvalidInput, match="are missing"):
-        fold_records(HEAD, [(4, record(parked=[parked("k", 5), next_chunk]))], 0)
+        at_once(folding_records(HEAD, [(4, record(parked=[parked("k", 5), next_chunk]))], 0))
 
 
 @pytest.mark.parametrize(("offset", "begins"), [(3, True), (5, True), (4, False)])
@@ -83,7 +84,7 @@ def test_a_checkpoint_begins_with_the_whole_set_that_its_head_names(offset: int,
     head = msgspec.structs.replace(HEAD, newest=offset)
 
     with pytest.raises(InvalidInput, match="no whole set begins"):
-        fold_records(head, [(offset, record(begins=begins))], 0)
+        at_once(folding_records(head, [(offset, record(begins=begins))], 0))
 
 
 def test_a_session_that_is_written_again_has_only_the_new_ids() -> None:
@@ -91,7 +92,7 @@ def test_a_session_that_is_written_again_has_only_the_new_ids() -> None:
     first = msgspec.structs.replace(parked("k", 5), ids=[1, 2, 3])
     again = msgspec.structs.replace(parked("k", 5, ids_start=1), ids=[9])
 
-    found = fold_records(HEAD, [(4, record(parked=[first, again]))], 0)
+    found = at_once(folding_records(HEAD, [(4, record(parked=[first, again]))], 0))
 
     assert list(found.parked["k"].ids or ()) == [1, 9]
 
@@ -102,7 +103,7 @@ def test_the_size_of_a_whole_set_is_known_after_loading() -> None:
         parked=[parked("a", 5), parked("b", 6)], covered=[CoveredWire("c", 8, 0), CoveredWire("d", 9, 0)]
     )
 
-    found = fold_records(HEAD, [(4, records)], 0)
+    found = at_once(folding_records(HEAD, [(4, records)], 0))
 
     assert found.whole_bytes == sum(map(size_of_session, found.parked.values())) + sum(
         size_of_covered(key, entry) for key, entry in found.covered.items()

@@ -18,11 +18,12 @@ from services.consumer.core.commits.last_record import LogLost
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits, Turn
 from services.consumer.core.handover.rules import is_valid
-from services.consumer.core.handover.sent import take_delta
+from services.consumer.core.handover.sent import taking_delta
 from services.consumer.core.sessions import fold, marker_search
 from services.consumer.core.sessions.open_table import OpenTable
 from services.consumer.core.sessions.record import Record
 from services.consumer.core.sessions.state import OpenSession
+from services.consumer.core.slices import at_once
 from shared.model.sessions import parse_session
 from tests.effort import effort
 from tests.fakes.virtual_time import until, virtual_time
@@ -223,7 +224,7 @@ def successor(owner: Owner, how: str) -> Stream:
     """The next owner's stream, from a hint where the stored head allows it."""
     hint = None
     if how == "bundle" and owner.stream.is_memory:
-        hint = received(None, take_delta(owner.stream, None), StreamLimits())
+        hint = received(None, at_once(taking_delta(owner.stream, None)), StreamLimits())
     elif how == "memory":
         hint = owner.stream
     if hint is not None and is_valid(hint, owner.store.head or new_stream().head):
@@ -306,8 +307,8 @@ def is_reached(world: StreamWorld, commits: int) -> bool:
 def count_visits(patch: pytest.MonkeyPatch) -> list[OpenSession]:
     """The sessions that are looked at one after another from here on, in any table of open sessions."""
     visited: list[OpenSession] = []
-    runs = OpenTable.runs
-    patch.setattr(OpenTable, "runs", lambda table: [noting(run, visited) for run in runs(table)])
+    values = OpenTable.values
+    patch.setattr(OpenTable, "values", lambda table: noting(values(table), visited))
     return visited
 
 

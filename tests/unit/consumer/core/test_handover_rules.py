@@ -19,7 +19,8 @@ from services.consumer.core.handover.rules import (
     is_valid,
     offer_of,
 )
-from services.consumer.core.handover.sent import take_copy
+from services.consumer.core.handover.sent import copying
+from services.consumer.core.slices import at_once
 from shared.errors import BatonError, HandoverRefused, NotFound
 from shared.model.cluster import ClaimNode, MemberNode, View
 from shared.model.head import Counts
@@ -124,7 +125,7 @@ def test_an_offer_that_only_looks_wrong_is_accepted(situation: dict[str, Any], o
 
 def test_a_completion_repeats_what_was_offered() -> None:
     """Both ends, the epoch and the copy's digest; it adds its own, and how long the copy took."""
-    base = take_copy(owner_of(fragment(0, "k")).stream)[1]
+    base = at_once(copying(owner_of(fragment(0, "k")).stream))[1]
 
     offer = offer_of(base, epoch=7, donor="donor", recipient="me", why="a reason", left=3, within_ms=20_000)
     completion = completion_of(offer, "of the delta", copy_ms=1.26, stopped_at_ms=2)

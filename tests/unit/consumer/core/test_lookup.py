@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from services.consumer.core.commits.checkpoint import new_stream
-from services.consumer.core.commits.lookup import held_key, looking_over, newest_of
+from services.consumer.core.commits.held import held_key, looking_over, newest_of
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.sessions.open_table import OpenTable

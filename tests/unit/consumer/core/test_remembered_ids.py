@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from services.consumer.core.commits.checkpoint import Checkpoint, fold_records, new_stream
+from services.consumer.core.commits.checkpoint import Checkpoint, folding_records, new_stream
 from services.consumer.core.commits.checkpoint_format import (
     CheckpointRecord,
     CoveredWire,
@@ -24,6 +24,7 @@ from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.record import hash_id
 from services.consumer.core.sessions.remembered import REMEMBERED_ID_BYTES, REMEMBERED_IDS, Ids, forget_old
 from services.consumer.core.sessions.state import Covered, OpenSession, is_droppable
+from services.consumer.core.slices import at_once
 from shared.model.group import GroupSettings
 from shared.model.head import Head
 from tests import reference
@@ -148,7 +149,7 @@ def test_a_checkpoint_holds_the_ids_that_its_owner_holds() -> None:
     records = list(enumerate(committed(stream, short_sessions(12_000, every_ms=100), per_commit=7)))
     kept = records[stream.head.checkpoint_from :]
 
-    loaded = stream_of(fold_records(stream.head, kept, REPEAT_MS))
+    loaded = stream_of(at_once(folding_records(stream.head, kept, REPEAT_MS)))
 
     assert len(kept) < len(records)
     assert loaded.assembler.covered.entries == stream.assembler.covered.entries
@@ -219,7 +220,7 @@ def test_a_checkpoint_of_the_version_before_is_read() -> None:
         parked=[("p", 1, 2, 3, 4, 5, 6, 7, [8, 9], 0, [b"a", b"b"])],
     )
 
-    found = fold_records(HEAD, [(0, msgspec.msgpack.encode(record))], REPEAT_MS)
+    found = at_once(folding_records(HEAD, [(0, msgspec.msgpack.encode(record))], REPEAT_MS))
 
     assert found.covered == {"k": Covered(offset=12, ids={1: 300, 2: 300})}
     assert (found.parked["p"].data, list(found.parked["p"].ids or ())) == ([b"a", b"b"], [8, 9])

@@ -17,8 +17,8 @@ from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.handover import bundle_format, sent
 from services.consumer.core.handover import received as receiving
-from services.consumer.core.handover.received import completing, open_copy, opening_copy
-from services.consumer.core.handover.sent import SentCopy, copying, take_delta, taking_delta
+from services.consumer.core.handover.received import completing, opening_copy
+from services.consumer.core.handover.sent import SentCopy, copying, taking_delta
 from services.consumer.core.sessions.state import Covered, OpenSession
 from services.consumer.core.slices import Steps, at_once
 from services.consumer.stream import slices as running
@@ -100,7 +100,9 @@ def test_a_stream_that_runs_while_it_is_copied_arrives_as_it_was_sent(
         changed += owner.stream.position > sent.position
         for _ in range(random.Random(seed).randrange(3)):
             run_on(owner, owner.rng)
-        found = received(open_copy(body, sent.digest), take_delta(owner.stream, sent), LIMITS)
+        found = received(
+            at_once(opening_copy(body, sent.digest)), at_once(taking_delta(owner.stream, sent)), LIMITS
+        )
 
         assert state_of(found) == state_of(owner.stream), f"seed {seed}"
     assert changed > effort(100)
@@ -144,7 +146,7 @@ def test_a_bundle_is_decoded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         return decode(decoder, raw)
 
     monkeypatch.setattr(bundle_format, "_decode", noting_size)
-    open_copy(body, base.digest)
+    at_once(opening_copy(body, base.digest))
     received(None, whole, LIMITS)
 
     assert len(sizes) >= 2 * 200 // 10
@@ -158,7 +160,7 @@ def test_no_slice_of_a_commit_or_of_a_delta_visits_more_than_its_share(
     """The commit parks most sessions, and each of these then differs from the copy."""
     owner, visited = hundreds_open(monkeypatch, StreamLimits(max_replay_fragments=4))
     body, base = at_once(copying(owner.stream))
-    copy = open_copy(body, base.digest)
+    copy = at_once(opening_copy(body, base.digest))
     visited.clear()
 
     turn, parking = counted(owner.stream.turning((), now_s=0.0, wall_ms=0, commit_s=0.0), visited)
@@ -181,7 +183,7 @@ def test_a_bundle_without_an_index_is_read(monkeypatch: pytest.MonkeyPatch) -> N
 
     older = [msgspec.msgpack.encode(bundle_format.decode_bundle(one)) for one in (body, delta)]
 
-    found = received(open_copy(older[0], base.digest), older[1], LIMITS)
+    found = received(at_once(opening_copy(older[0], base.digest)), older[1], LIMITS)
     assert b"index" not in older[0] + older[1]
     assert state_of(found) == state_of(owner.stream)
 

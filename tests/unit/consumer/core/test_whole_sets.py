@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from services.consumer.core import slices
 from services.consumer.core.commits import writer as writing
-from services.consumer.core.commits.checkpoint import Checkpoint, fold_records, new_stream
+from services.consumer.core.commits.checkpoint import Checkpoint, folding_records, new_stream
 from services.consumer.core.commits.checkpoint_format import (
     CheckpointRecord,
     CoveredWire,
@@ -103,7 +103,7 @@ def test_looking_at_open_sessions_is_work_too() -> None:
         state.open.add(OpenSession(f"k{n}", n, 0, 0, 0, 0))
     writer = CheckpointWriter(Checkpoint(head=HEAD))
     writer.remaining = deque()
-    writer._remaining_open = deque(state.open.keys())
+    writer._remaining_open = deque(state.open.unordered_keys())
     commits = [write(writer, state)]
     while not commits[-1].ends:
         commits.append(write(writer, state))
@@ -154,7 +154,7 @@ def test_a_checkpoint_is_the_same_however_it_is_sliced(size: int, monkeypatch: p
         for number in range(3)
     ]
 
-    found = fold_records(head, [*enumerate(stored, start=4), (7, b"of a later commit")], 60_000)
+    found = at_once(folding_records(head, [*enumerate(stored, start=4), (7, b"of a later commit")], 60_000))
 
     assert list(found.covered) == sorted((f"c{n}" for n in range(20)), key=lambda key: int(key[1:]) * 7 % 20)
     assert list(found.parked) == sorted((f"p{n}" for n in range(10)), key=lambda key: int(key[1:]) * 3 % 10)

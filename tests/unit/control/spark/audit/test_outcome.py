@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cli.commands import runs
-from services.control.core import last_runs
-from services.control.http.console import verdict
+from services.control.core.runs import last_runs
+from services.control.http.console.shown import verdict
 from services.control.spark.audit.outcome import NEVER, verdict_of
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from services.control.spark.driver import __main__ as driver
 from services.control.spark.driver.folder import DriverFolder
-from services.control.spark.request import RunRequest
+from services.control.spark.run.request import RunRequest
 from shared.model.group import GroupSettings
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ def _topic(end: dict[int, int], start: dict[int, int] | None = None, name: str =
 
 
 def _plan(note: Note, topic: Topic, **options: Any) -> Batch | None:
-    usual: dict[str, Any] = {"records": 100, "delivers_once": True, "keeps_days": True}
+    usual: dict[str, Any] = {"records": 100, "delivers_once": True}
     return plan_batch(note, topic, **usual | options)
 
 
@@ -135,7 +135,7 @@ def test_a_note_is_renewed_though_nothing_is_to_be_read() -> None:
 
 
 def test_records_are_compared_only_where_they_may_repeat() -> None:
-    """By delivery, layout, another topic's sessions, and after rows had to say how far the table is."""
+    """By delivery, another topic's sessions, and after rows had to say how far the table is."""
     topic = _topic({0: 10})
     held = Held(topic_id="T", topic_partition=0, last_offset=3, sessions=2, fragments=5, bytes=50)
     old = Held(topic_id=None, topic_partition=None, last_offset=None, sessions=1, fragments=1, bytes=1)
@@ -147,7 +147,6 @@ def test_records_are_compared_only_where_they_may_repeat() -> None:
 
     assert comparison(EMPTY) == "none"
     assert comparison(EMPTY, delivers_once=False) == "all"
-    assert comparison(EMPTY, keeps_days=False) == "all"
     assert comparison(Note(group="g", topics={"S": {0: 4}})) == "others"
     assert comparison(Note(group="g", mixed=True)) == "others"
     assert comparison(note_of("g", [])) == "none"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.control.core.jobs import JOBS, ParametersInvalid, parse_parameters
+from services.control.core.runs.jobs import JOBS, ParametersInvalid, parse_parameters
 from services.control.spark.reports.plan import DEFAULTS, QUARTER_MS, parse_plan, plan_faults, split_paths
 from shared.errors import InvalidInput
 
