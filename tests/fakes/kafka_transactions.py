@@ -101,6 +101,7 @@ class TransactionalKafka(FakeKafka):
         return found
 
     def _FindCoordinators(self, request: Any) -> Any:  # noqa: N802
+        assert all(request.keys)
         node = self._coordinator_of(is_group=request.key_type == 0)
         rows: list[Any] = [(key, node, HOST, node, 0, None, {}) for key in request.keys]
         return FoundCoordinators(0, rows, {})

@@ -37,6 +37,14 @@ async def test_a_stream_without_a_committed_offset_has_no_head() -> None:
 
 
 @virtual_time
+async def test_a_stream_that_has_only_begun_has_a_head() -> None:
+    """Its safe offset is 0; the stream before it has none."""
+    begun = Head(epoch=1, seq=2, position=5, safe_offset=0)
+
+    assert (await heads_of(s1=(0, begun.metadata()))).all() == {1: begun}
+
+
+@virtual_time
 async def test_a_committed_offset_without_a_head_affects_only_its_stream() -> None:
     """If another tool resets the offset of one stream, the others still open."""
     found = await heads_of(s0=(3, HEAD.metadata()), s1=(7, ""))

@@ -6,6 +6,7 @@ import pytest
 from aiokafka.protocol.admin import DescribeConfigsRequest
 
 from shared.kafka.admin import topics
+from shared.kafka.admin.catalog import TopicSpec
 from shared.kafka.admin.topics import (
     MAX_RECORD_BYTES,
     checkpoints_topic,
@@ -25,16 +26,6 @@ from tests.fakes.kafka_admin import AdministeredKafka
 from tests.fakes.virtual_time import virtual_time
 
 NAMES = Names()
-EVERY_TOPIC = [
-    *fragments_topics(NAMES, 2, 3_600_000),
-    sessions_topic(NAMES, "default", 2, -1),
-    checkpoints_topic(NAMES, "default", 2),
-    events_topic(NAMES),
-    history_topic(NAMES),
-    rejected_topic(NAMES),
-    queue_topic(NAMES, "mail", 4),
-    queue_log_topic(NAMES, "mail"),
-]
 DAY_MS = 86_400_000
 ENDLESS = {"retention.ms": "-1", "retention.bytes": "-1"}
 BROKER_TIME = {"message.timestamp.type": "LogAppendTime"}
@@ -64,6 +55,20 @@ SETTINGS: dict[str, dict[str, str]] = {
 PARTITIONS = {NAMES.sessions("default"): 2, NAMES.checkpoints("default"): 2, NAMES.queue("mail"): 4}
 
 
+def every_topic() -> list[TopicSpec]:
+    """Made anew by each test: what a module makes when it is imported is the same under every mutant."""
+    return [
+        *fragments_topics(NAMES, 2, 3_600_000),
+        sessions_topic(NAMES, "default", 2, -1),
+        checkpoints_topic(NAMES, "default", 2),
+        events_topic(NAMES),
+        history_topic(NAMES),
+        rejected_topic(NAMES),
+        queue_topic(NAMES, "mail", 4),
+        queue_log_topic(NAMES, "mail"),
+    ]
+
+
 @pytest.fixture
 def kafka(monkeypatch: pytest.MonkeyPatch) -> AdministeredKafka:
     """The brokers that `ensure_topics` asks."""
@@ -76,7 +81,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> AdministeredKafka:
 async def test_each_topic_is_created_with_the_settings_that_it_needs(kafka: AdministeredKafka) -> None:
     """What lies below a commit may be deleted, but by nobody else where Baton deletes; sessions end by the
     broker's time."""
-    await ensure_topics("kafka", EVERY_TOPIC, 1)
+    await ensure_topics("kafka", every_topic(), 1)
 
     both = {"cleanup.policy": "delete", "min.insync.replicas": "1"}
     assert kafka.settings == {topic: both | settings for topic, settings in SETTINGS.items()}
@@ -91,10 +96,10 @@ async def test_an_acknowledged_record_is_on_two_brokers(
     kafka: AdministeredKafka, replication: int, expected: str
 ) -> None:
     """With Kafka's default of 1, a leader that is alone acknowledges, and what it has is lost with it."""
-    created = await ensure_topics("kafka", EVERY_TOPIC, replication)
+    created = await ensure_topics("kafka", every_topic(), replication)
 
     assert {settings["min.insync.replicas"] for settings in kafka.settings.values()} == {expected}
-    assert created == [*kafka.settings] == [spec.name for spec in EVERY_TOPIC]
+    assert created == [*kafka.settings] == [spec.name for spec in every_topic()]
 
 
 @pytest.mark.parametrize(
@@ -112,16 +117,16 @@ async def test_an_existing_topic_that_acknowledges_too_early_is_reported(
 ) -> None:
     """Baton never alters a topic, so an operator must; more replicas than configured count as well."""
     kafka.defaults = {topics.MIN_INSYNC: str(min_insync)}
-    for spec in EVERY_TOPIC:
+    for spec in every_topic():
         kafka.create(spec.name).replicas = replicas
 
-    await ensure_topics("kafka", EVERY_TOPIC, replication)
+    await ensure_topics("kafka", every_topic(), replication)
 
     found = [record for record in caplog.records if record.message == "min.insync.replicas too low"]
     assert len(found) == is_weak
     for record in found:
         fields = vars(record)
-        assert (fields["count"], fields["needed"]) == (len(EVERY_TOPIC), 2)
+        assert (fields["count"], fields["needed"]) == (len(every_topic()), 2)
         assert "fragments.0000 has 1" in fields["topics"]
 
 
