@@ -86,19 +86,22 @@ class SimulatedReader(InMemoryReader):
 
 
 class SimulatedSink(InMemorySink):
-    """Shows its commits to `on_commit`."""
+    """Shows its commits to `on_commit`. A commit travels from when its owner decides on it: sessions outside
+    the transaction go first, and a process that freezes behind them sends the transaction when it goes on.
+    """
 
     _log: SimulatedStreamLog
+    _sent_s = 0.0
 
     async def commit(self, commit: Commit) -> list[int]:
+        self._sent_s = asyncio.get_running_loop().time()
         self._log.on_commit(self._stream, commit.head.epoch, 0.0)
         self._log.check("commit", self._stream, commit.head.position)
         return await super().commit(commit)
 
     async def _transact(self, commit: Commit) -> list[int]:
         log, epoch, producer = self._log, commit.head.epoch, self._producer
-        loop = asyncio.get_running_loop()
-        sent_s, waits = loop.time(), True
+        loop, sent_s, waits = asyncio.get_running_loop(), self._sent_s, True
 
         def arrive() -> list[int]:
             if waits:
