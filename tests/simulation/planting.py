@@ -90,7 +90,7 @@ class _Loader(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         """Compiled here: the stored bytecode is that of the file."""
-        return self.source_to_code(self.text, self.path)  # type: ignore[no-any-return]
+        return self.source_to_code(self.text, self.path)
 
 
 class _Finder(MetaPathFinder):
