@@ -10,7 +10,9 @@ import contextlib
 import threading
 from multiprocessing.connection import Client, Listener
 
-from tests.servers import Server, temporary_home
+from tests.servers import KafkaServer, ZooKeeperServer, temporary_home
+
+Kind = type[KafkaServer] | type[ZooKeeperServer]
 
 
 class SharedServers:
@@ -18,7 +20,7 @@ class SharedServers:
 
     def __init__(self) -> None:
         self._listener = Listener(family="AF_UNIX")
-        self._addresses: dict[type[Server], str] = {}
+        self._addresses: dict[Kind, str] = {}
         self._running = contextlib.ExitStack()
         threading.Thread(target=self._answer, daemon=True).start()
 
@@ -45,7 +47,7 @@ class SharedServers:
                     answer = error
                 asked.send(answer)
 
-    def _started(self, kind: type[Server], ports: tuple[int, ...]) -> str:
+    def _started(self, kind: Kind, ports: tuple[int, ...]) -> str:
         if kind not in self._addresses:
             home = self._running.enter_context(temporary_home(kind.__name__))
             server = kind(home, *ports)  # type: ignore[arg-type]  # one of the kinds of servers.py
@@ -55,7 +57,7 @@ class SharedServers:
         return self._addresses[kind]
 
 
-def address_of(kind: type[Server], door: str, *ports: int) -> str:
+def address_of(kind: Kind, door: str, *ports: int) -> str:
     """The address of the run's server of this kind. Where none runs yet, it starts on these ports: they are
     the worker's own, so that no other one takes them meanwhile.
     """
