@@ -50,7 +50,7 @@ class SharedServers:
     def _started(self, kind: Kind, ports: tuple[int, ...]) -> str:
         if kind not in self._addresses:
             home = self._running.enter_context(temporary_home(kind.__name__))
-            server = kind(home, *ports)  # type: ignore[arg-type]  # one of the kinds of servers.py
+            server = kind(home, *ports)
             server.start()
             self._running.callback(server.kill)
             self._addresses[kind] = server.address
