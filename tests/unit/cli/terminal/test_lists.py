@@ -25,7 +25,7 @@ from tests.unit.control.sources import small_baton
 
 ROWS = {name: name for name in ("streams", "members", "producers", "groups")} | {"plan": "moves"}
 LISTS = [*ROWS, "lag", "operations", "jobs", "runs", "schedules"]
-MORE_LISTS = ["events", "sessions", "rejected", "table"]
+MORE_LISTS = ["events", "sessions", "rejected"]
 texts = st.text(alphabet=st.characters(codec="utf-8"))
 scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts
 rows_of = st.lists(
