@@ -57,9 +57,13 @@ class Lake:
         self.folder = folder
         self.sessions: Rows = []
 
-    def copy(self, folder: Path) -> Lake:
-        """The same lake in another folder, which does not exist or has no tables."""
-        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+    def copy(self, folder: Path, *reports: str) -> Lake:
+        """The same lake in another folder, which has no tables; of those of the reports, only these."""
+
+        def others(at: str, names: list[str]) -> set[str]:
+            return set(names).difference(reports) if Path(at) == self.folder / "reports" else set()
+
+        shutil.copytree(self.folder, folder, ignore=others, dirs_exist_ok=True)
         copied = Lake(self._spark, folder)
         copied.sessions = list(self.sessions)
         return copied

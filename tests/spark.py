@@ -33,6 +33,14 @@ WEEK_MS = 7 * 86_400_000
 BEGAN_MS = 1_700_000_000_000
 PAGES = 97
 DEFAULTS = GroupSettings()
+LARGE = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.files.minPartitionNum": "2",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+}
+"""Settings of Spark for large tables, for the session of the tests, which has those for small ones."""
 
 
 def fragment(key: str, time: int | None = None, **more: Any) -> tuple[bytes, bytes]:

@@ -13,7 +13,7 @@ from cli.stack.jars.downloads import fetch_jars
 from cli.stack.jars.lock import jar_folder
 from cli.stack.servers.class_archives import ensure_archive
 from services.consumer.adapters.kafka.log import KafkaStreamLog
-from services.control.spark.run.request import RunRequest
+from services.control.spark.run.request import ClusterOptions, RunRequest
 from shared.kafka.admin.topics import checkpoints_topic, ensure_topics, fragments_topics, sessions_topic
 from shared.model.names import Names
 from tests.integration.kafka_log_ground import RETENTION_MS
@@ -28,15 +28,25 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A Spark session with the Kafka connector and Delta, started when first asked for."""
+    """A Spark session with the Kafka connector and Delta, started when first asked for.
+
+    Everything in it has the settings for small tables; the product's own drivers run in `test_spark_drivers`.
+    """
     # only here, because importing pyspark takes a second that most tests need not spend
+    from services.control.spark.session.settings import SMALL
     from services.control.spark.session.spark_session import start_spark
 
     fetch_jars("spark", quiet=True)
     ensure_archive("spark")
     with temporary_home("spark") as home:
         on_interrupt = signal.getsignal(signal.SIGINT)
-        session = start_spark(name="tests", master="local[2]", jars=str(jar_folder("spark")), work=home)
+        session = start_spark(
+            name="tests",
+            master="local[2]",
+            jars=str(jar_folder("spark")),
+            work=home,
+            cluster=ClusterOptions(options=SMALL | {"spark.ui.enabled": "false"}),
+        )
         signal.signal(signal.SIGINT, on_interrupt)  # Spark has set its own, which later tests would meet
         yield session
         session.stop()

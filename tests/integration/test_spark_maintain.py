@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from services.control.spark.lake import maintain as upkeep
 from services.control.spark.lake.job import lake
 from services.control.spark.lake.maintain import maintain
-from services.control.spark.session import settings as session_settings
 from tests.lake import forget_tables, session_record, table_keys
-from tests.spark import Pipeline
+from tests.spark import LARGE, Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,10 +32,10 @@ async def test_maintain_compacts_what_changed_and_removes_what_is_old(
     """A day becomes one file, sorted by key, which is left alone until the day grows. Orphans and replaced
     files go after `keep_days`; younger versions can be read. Here with the settings for large tables.
     """
-    monkeypatch.setattr(session_settings, "SMALL_TABLE_BYTES", 0)
+    monkeypatch.setattr(upkeep, "for_size", lambda _: LARGE)
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
-    request, upkeep = pipeline.request("lake", tmp_path), pipeline.request("maintain", tmp_path, keep_days=2)
+    request, keeping = pipeline.request("lake", tmp_path), pipeline.request("maintain", tmp_path, keep_days=2)
     for number in range(2):
         await pipeline.deliver(
             [session_record(f"{number}{n}", 10 * number + n) for n in range(3)], partition=0
@@ -56,12 +56,12 @@ async def test_maintain_compacts_what_changed_and_removes_what_is_old(
         if not beside:
             beside.append(lake(spark, request)["added"])
 
-    first = await asyncio.to_thread(maintain, spark, upkeep, lake_runs_first)
-    second = await asyncio.to_thread(maintain, spark, upkeep)
+    first = await asyncio.to_thread(maintain, spark, keeping, lake_runs_first)
+    second = await asyncio.to_thread(maintain, spark, keeping)
     await pipeline.deliver([session_record("more", 600)], partition=0)
     after = await asyncio.to_thread(lake, spark, request)
     before = DeltaTable(str(table)).version()
-    third = await asyncio.to_thread(maintain, spark, upkeep)
+    third = await asyncio.to_thread(maintain, spark, keeping)
 
     compacted = [one["tables"]["sessions"]["compacted"] for one in (first, second, third)]
     assert (compacted, beside) == ([1, 0, 1], [1])
@@ -75,7 +75,7 @@ async def test_maintain_compacts_what_changed_and_removes_what_is_old(
 
     replaced_days_ago(table, 3)
     forget_tables(spark)
-    await asyncio.to_thread(maintain, spark, upkeep)
+    await asyncio.to_thread(maintain, spark, keeping)
 
     assert list(day.glob("*.parquet")) == [Path(urlsplit(file).path)]
     assert set(table_keys(spark, table).values()) == {1}

@@ -214,9 +214,6 @@ FAULTS = (
         "            self._steps += 1\n"
         "            head = await self.sink.head()\n",
         instead="            head = await self.sink.head()\n            await self.sink.open()\n",
-        kinds=("bad_log",),
-        seeds=2000,
-        is_rare=True,
     ),
     PlantedFault(
         name="memory kept after an unknown commit",
